@@ -1,0 +1,3 @@
+module github.com/rpcprof/toolkit
+
+go 1.25.0

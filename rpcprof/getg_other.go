@@ -1,0 +1,7 @@
+//go:build !amd64 && !arm64
+
+package rpcprof
+
+import "unsafe"
+
+func getg() unsafe.Pointer { return nil }

@@ -1,0 +1,1 @@
+// Lets the package declare functions without a body (see clock.go).

@@ -1,0 +1,239 @@
+package rpcprof
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rpcprof/toolkit/rpcprof/segment"
+)
+
+// Config sizes a Profiler. The zero value is right for most services.
+type Config struct {
+	// Service names the service in reports; at most 63 bytes are kept.
+	Service string
+	// Methods bounds how many methods are told apart (default 256); calls of
+	// others are recorded as "_other".
+	Methods int
+	// CallsInFlight bounds how many calls can be seen while they run (default
+	// 4,096). Calls beyond it are recorded all the same.
+	CallsInFlight int
+}
+
+// Profiler records the calls of one service.
+type Profiler struct {
+	seg       *segment.Writer
+	err       error
+	shards    []shard
+	callSlots uint32
+	nchunks   atomic.Int32
+	chunks    [maxChunks]atomic.Pointer[chunk]
+	free      pool // calls with a slot in the segment
+	extra     pool // calls without
+	off       *offsets
+	queues    atomic.Uint32
+
+	mu      sync.Mutex
+	roles   []uint32 // free role slots
+	methods map[string]*Method
+	other   *Method
+	closed  bool
+}
+
+// New makes a Profiler. It is always usable; Err says what is degraded.
+// Recording needs about 2 MB of memory at once and, as calls come, up to 8 MB
+// for finished calls and 24 KB for each method and P.
+func New(cfg Config) *Profiler {
+	startClock()
+	slots := cfg.CallsInFlight
+	if slots <= 0 {
+		slots = 4096
+	}
+	slots = (slots + chunkSize - 1) / chunkSize * chunkSize
+	shards := min(max(runtime.NumCPU(), runtime.GOMAXPROCS(0)), 64)
+	w, err := segment.NewWriter(segment.Options{
+		Service: cfg.Service, Methods: cfg.Methods, CallSlots: slots, Shards: shards,
+	})
+	p := &Profiler{seg: w, methods: map[string]*Method{}}
+	if w == nil {
+		p.err = err
+		return p
+	}
+	runtime.AddCleanup(p, func(w *segment.Writer) { w.Unmap() }, w)
+	if err != nil {
+		w.Degrade(err.Error())
+	}
+	p.callSlots = w.Header.CallSlots
+	p.shards = make([]shard, len(w.Shards))
+	for i := range p.shards {
+		s := &p.shards[i]
+		s.Shard, s.id, s.mask = w.Shards[i], i, uint64(len(w.Shards[i].Ring)-1)
+	}
+	for i := int(w.Header.SlotCap) - 1; i >= int(p.callSlots); i-- {
+		p.roles = append(p.roles, uint32(i))
+	}
+	h := w.Header
+	h.PID = uint32(os.Getpid())
+	copy(h.GoVersion[:len(h.GoVersion)-1], runtime.Version())
+	off, offErr := findOffsets()
+	if offErr != nil {
+		w.Degrade("goroutines cannot be joined: " + offErr.Error())
+		err = errors.Join(err, offErr)
+	} else {
+		p.off = off
+		off.publish(h)
+	}
+	// The start time last: attach takes the segments of a process that have one.
+	atomic.StoreInt64(&h.StartNS, Now())
+	p.err = err
+	p.other = p.Method("_other")
+	return p
+}
+
+// Err says what is degraded, or is nil: no shared memory, so that nothing can be
+// attached, or no goroutine offsets, so that kernel events cannot be joined to
+// calls by goroutine. The Profiler records nevertheless.
+func (p *Profiler) Err() error {
+	if p == nil {
+		return nil
+	}
+	return p.err
+}
+
+// Close ends recording. Calls that are under way may still be stamped and ended;
+// nothing more is recorded. It may be called more than once.
+func (p *Profiler) Close() error {
+	if p == nil || p.seg == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	// The mapping stays until nothing refers to the Profiler any more: goroutines
+	// may still hold calls that point into it.
+	p.seg.Close()
+	return nil
+}
+
+// Method is a method of the service, by its fully qualified name.
+type Method struct {
+	id   uint32
+	name string
+}
+
+// Method gives the method of that name, such as "orders.Orders/Get". Look it up
+// once and keep it; a look-up takes a lock. Names beyond the bound share "_other".
+func (p *Profiler) Method(name string) *Method {
+	if p == nil || p.seg == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m := p.methods[name]; m != nil {
+		return m
+	}
+	if p.other != nil && len(p.methods) >= len(p.seg.Methods) {
+		return p.other
+	}
+	id, ok := p.seg.AddMethod(name, segment.Server)
+	if !ok {
+		return p.other
+	}
+	m := &Method{id: id, name: name}
+	p.methods[name] = m
+	return m
+}
+
+// Name is the method's name.
+func (m *Method) Name() string {
+	if m == nil {
+		return ""
+	}
+	return m.name
+}
+
+// Queue is where calls wait for a worker.
+type Queue struct {
+	p  *Profiler
+	id uint32
+	n  atomic.Int32
+}
+
+// Queue makes a queue. Its workers are the roles made by its Worker method.
+func (p *Profiler) Queue() *Queue {
+	if p == nil || p.seg == nil {
+		return nil
+	}
+	return &Queue{p: p, id: p.queues.Add(1)}
+}
+
+// Worker makes the calling goroutine a worker of the queue until the Role is closed.
+func (q *Queue) Worker() *Role {
+	if q == nil {
+		return nil
+	}
+	r := q.p.role(segment.KindWorker, 0, q.id)
+	if r != nil {
+		r.workers = &q.n
+		q.n.Add(1)
+	}
+	return r
+}
+
+// Conn is one connection of the service.
+type Conn struct {
+	p      *Profiler
+	id     uint32
+	cookie uint64
+}
+
+// Conn enters a connection. nc may be nil where there is none; its socket is
+// only asked for its cookie, by which the kernel's events name it.
+func (p *Profiler) Conn(nc net.Conn) *Conn {
+	if p == nil || p.seg == nil {
+		return nil
+	}
+	c := segment.Conn{OpenedNS: Now()}
+	if nc != nil {
+		c.Cookie = socketCookie(nc)
+		setText(c.Local[:], nc.LocalAddr())
+		setText(c.Remote[:], nc.RemoteAddr())
+	}
+	return &Conn{p: p, id: p.seg.OpenConn(c), cookie: c.Cookie}
+}
+
+func setText(b []byte, a net.Addr) {
+	if a != nil {
+		copy(b[:len(b)-1], a.String())
+	}
+}
+
+// Reader makes the calling goroutine the connection's reader until the Role is closed.
+func (c *Conn) Reader() *Role { return c.role(segment.KindReader) }
+
+// Writer makes the calling goroutine the connection's writer until the Role is closed.
+func (c *Conn) Writer() *Role { return c.role(segment.KindWriter) }
+
+func (c *Conn) role(k segment.Kind) *Role {
+	if c == nil {
+		return nil
+	}
+	r := c.p.role(k, c.id, 0)
+	if r != nil {
+		c.p.seg.SetConnRole(c.id, k, r.index)
+	}
+	return r
+}
+
+// Close marks the connection closed.
+func (c *Conn) Close() {
+	if c != nil {
+		c.p.seg.CloseConn(c.id)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package rpcprof
+
+const raceEnabled = false

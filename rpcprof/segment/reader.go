@@ -1,0 +1,326 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"unsafe"
+)
+
+// Errors a Reader returns; match with errors.Is.
+var (
+	ErrNotSegment = errors.New("not an rpcprof segment")
+	ErrVersion    = errors.New("segment version not known to this reader")
+	ErrCorrupt    = errors.New("segment is damaged or hostile")
+)
+
+// Reader reads a segment that another process writes. It copies, then checks;
+// what it returns is in bounds whatever the writer does. It is not safe for
+// concurrent use.
+type Reader struct {
+	src  io.ReaderAt
+	h    Header // as accepted; sizes and offsets are taken from here only
+	last []uint64
+	buf  []byte
+	// Overwritten counts finished calls that were gone before they were read.
+	Overwritten uint64
+	// Torn counts records that were damaged when they were read.
+	Torn uint64
+}
+
+// NewReader checks the header of a segment of the given size.
+func NewReader(src io.ReaderAt, size int64) (*Reader, error) {
+	if size < HeaderSize || size > MaxFileSize {
+		return nil, fmt.Errorf("%w: %d bytes", ErrNotSegment, size)
+	}
+	r := &Reader{src: src}
+	if err := readInto(src, 0, &r.h); err != nil {
+		return nil, err
+	}
+	h := &r.h
+	if h.Magic != Magic {
+		return nil, ErrNotSegment
+	}
+	if h.Version != Version {
+		return nil, fmt.Errorf("%w: it has %d, this reads %d", ErrVersion, h.Version, Version)
+	}
+	if h.FileSize != uint64(size) || h.Size != HeaderSize {
+		return nil, fmt.Errorf("%w: header says %d bytes, the file has %d", ErrCorrupt, h.FileSize, size)
+	}
+	fits := func(off uint64, n uint64, each uint64, limit uint64) bool {
+		return n <= limit && off%64 == 0 && off >= HeaderSize && off <= uint64(size) && n*each <= uint64(size)-off
+	}
+	ring := uint64(h.RingCap)
+	switch {
+	case !fits(uint64(h.MethodsOff), uint64(h.MethodCap), MethodSize, MaxMethods),
+		!fits(uint64(h.ConnsOff), uint64(h.ConnCap), ConnSize, MaxConns),
+		!fits(uint64(h.SlotsOff), uint64(h.SlotCap), SlotSize, 2*MaxSlots),
+		h.IndexBits == 0 || h.IndexBits > 20,
+		!fits(uint64(h.IndexOff), 1<<h.IndexBits, BucketSize, 1<<20),
+		h.CallSlots > h.SlotCap,
+		h.ShardCap == 0 || h.ShardSize == 0 || h.ShardSize > uint64(size),
+		!fits(h.ShardsOff, uint64(h.ShardCap), h.ShardSize, MaxShards),
+		ring == 0 || ring > MaxRing || bits.OnesCount64(ring) != 1,
+		uint64(h.RingOff) < ShardHeadSize || h.RingOff%8 != 0 || uint64(h.RingOff)+ring*RecordSize > h.ShardSize,
+		h.HistsPerMethod != uint32(HistsPerMethod),
+		uint64(h.HistOff)+uint64(h.MethodCap)*uint64(HistsPerMethod)*HistogramSize > h.ShardSize:
+		return nil, fmt.Errorf("%w: a table lies outside the file", ErrCorrupt)
+	}
+	r.last = make([]uint64, h.ShardCap)
+	return r, nil
+}
+
+// readInto copies a value of fixed layout from the file.
+func readInto[T any](src io.ReaderAt, off uint64, v *T) error {
+	b := unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
+	return readFull(src, off, b)
+}
+
+func readTable[T any](src io.ReaderAt, off uint64, n int) ([]T, error) {
+	out := make([]T, n)
+	if n == 0 {
+		return out, nil
+	}
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), uintptr(n)*unsafe.Sizeof(out[0]))
+	return out, readFull(src, off, b)
+}
+
+func readFull(src io.ReaderAt, off uint64, b []byte) error {
+	n, err := src.ReadAt(b, int64(off))
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("%w: read of %d bytes at %d: %w", ErrCorrupt, len(b), off, err)
+}
+
+// Header gives the header as it was when the segment was opened.
+func (r *Reader) Header() Header { return r.h }
+
+// Counts reads the header's running counters: calls not recorded, calls without
+// a slot, goroutines without an index entry.
+func (r *Reader) Counts() (lost, noSlot, noIndex uint64, closed bool, err error) {
+	var h Header
+	if err := readInto(r.src, 0, &h); err != nil {
+		return 0, 0, 0, false, err
+	}
+	return h.LostCalls, h.NoSlot, h.NoIdx, h.Flags&FlagClosed != 0, nil
+}
+
+// Methods reads the method table; a method's id is its index.
+func (r *Reader) Methods() ([]Method, error) {
+	var h Header
+	if err := readInto(r.src, 0, &h); err != nil {
+		return nil, err
+	}
+	ms, err := readTable[Method](r.src, uint64(r.h.MethodsOff), int(min(h.MethodCount, r.h.MethodCap)))
+	for i := range ms {
+		sanitize(ms[i].Name[:])
+	}
+	return ms, err
+}
+
+// Conns reads the connections that were ever entered, open or closed.
+func (r *Reader) Conns() ([]Conn, error) {
+	all, err := readTable[Conn](r.src, uint64(r.h.ConnsOff), int(r.h.ConnCap))
+	if err != nil {
+		return nil, err
+	}
+	out := all[:0]
+	for i, c := range all {
+		if c.ID&0xffff == uint32(i) && c.ID != 0 {
+			sanitize(c.Local[:])
+			sanitize(c.Remote[:])
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// SlotState is a slot in use and its number.
+type SlotState struct {
+	Index uint32
+	Slot
+}
+
+// Slots reads the slots in use: the calls in flight and the roles. A slot that
+// contradicts itself is left out.
+func (r *Reader) Slots() ([]SlotState, error) {
+	return r.SlotsInto(nil)
+}
+
+// SlotsInto is Slots with the result appended to out, for callers that look often.
+// Only the part of the table that was ever used is read.
+func (r *Reader) SlotsInto(out []SlotState) ([]SlotState, error) {
+	var h Header
+	if err := readInto(r.src, 0, &h); err != nil {
+		return out, err
+	}
+	calls := min(h.CallHigh, r.h.CallSlots)
+	roles := max(min(h.RoleHigh, r.h.SlotCap), r.h.CallSlots)
+	out, err := r.slotRange(out, 0, calls)
+	if err != nil {
+		return out, err
+	}
+	return r.slotRange(out, r.h.CallSlots, roles)
+}
+
+func (r *Reader) slotRange(out []SlotState, from, to uint32) ([]SlotState, error) {
+	const chunk = 256
+	var part [chunk]Slot
+	for at := from; at < to; at += chunk {
+		n := min(chunk, to-at)
+		b := unsafe.Slice((*byte)(unsafe.Pointer(&part)), n*SlotSize)
+		if err := readFull(r.src, uint64(r.h.SlotsOff)+uint64(at)*SlotSize, b); err != nil {
+			return out, err
+		}
+		for i, s := range part[:n] {
+			index := at + uint32(i)
+			call := index < r.h.CallSlots
+			switch {
+			case s.Kind == KindFree || s.Kind >= Kinds || call != (s.Kind == KindCall) || s.Stage >= Stages:
+			case call && (s.Call == 0 || s.Method >= r.h.MethodCap):
+			default:
+				out = append(out, SlotState{index, s})
+			}
+		}
+	}
+	return out, nil
+}
+
+// Skip makes the next Records begin with calls that finish from now on.
+func (r *Reader) Skip() error {
+	for i := range r.last {
+		head, err := r.head(i)
+		if err != nil {
+			return err
+		}
+		r.last[i] = head
+	}
+	return nil
+}
+
+func (r *Reader) shard(i int) uint64 { return r.h.ShardsOff + uint64(i)*r.h.ShardSize }
+
+func (r *Reader) head(i int) (uint64, error) {
+	var h ShardHead
+	err := readInto(r.src, r.shard(i), &h)
+	return h.Head, err
+}
+
+// Records appends the calls that have finished since the last time, in the
+// order of each shard. Those overwritten meanwhile and those damaged are counted.
+func (r *Reader) Records(out []Record) ([]Record, error) {
+	for i := range r.last {
+		var err error
+		if out, err = r.shardRecords(i, out); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+func (r *Reader) shardRecords(shard int, out []Record) ([]Record, error) {
+	n := uint64(r.h.RingCap)
+	head, err := r.head(shard)
+	if err != nil {
+		return out, err
+	}
+	from := r.last[shard]
+	if head < from { // a writer that goes back is hostile; begin again at its word
+		r.last[shard] = head
+		return out, fmt.Errorf("%w: shard %d counts backwards", ErrCorrupt, shard)
+	}
+	if head-from > n {
+		r.Overwritten += head - from - n
+		from = head - n
+	}
+	if head == from {
+		return out, nil
+	}
+	base := r.shard(shard) + uint64(r.h.RingOff)
+	// A ring is at most two runs.
+	start := len(out)
+	for at := from; at < head; {
+		i := at & (n - 1)
+		run := min(n-i, head-at)
+		recs, err := readTable[Record](r.src, base+i*RecordSize, int(run))
+		if err != nil {
+			return out[:start], err
+		}
+		out = append(out, recs...)
+		at += run
+	}
+	// Whatever the writer reached while this was copied may be damaged.
+	after, err := r.head(shard)
+	if err != nil {
+		return out[:start], err
+	}
+	kept := out[:start]
+	for k, rec := range out[start:] {
+		number := from + uint64(k)
+		switch {
+		case after >= n && number <= after-n:
+			r.Overwritten++
+		case rec.Seq != number+1 || !r.sane(&rec):
+			r.Torn++
+		default:
+			kept = append(kept, rec)
+		}
+	}
+	r.last[shard] = head
+	return kept, nil
+}
+
+// sane refuses a record whose fields contradict each other.
+func (r *Reader) sane(rec *Record) bool {
+	if rec.Method >= r.h.MethodCap || rec.Outcome >= Outcomes {
+		return false
+	}
+	if rec.BatchPos > rec.BatchSize {
+		return false
+	}
+	last := int64(0)
+	for _, t := range rec.Stamps {
+		if t == 0 {
+			continue
+		}
+		if t < last || t < 0 {
+			return false
+		}
+		last = t
+	}
+	return last > 0
+}
+
+// Histograms reads and adds up one method's histograms over all shards.
+func (r *Reader) Histograms(method uint32) (*[HistsPerMethod]Histogram, error) {
+	if method >= r.h.MethodCap {
+		return nil, fmt.Errorf("method %d: %w", method, ErrCorrupt)
+	}
+	var sum, one [HistsPerMethod]Histogram
+	for i := range r.last {
+		off := r.shard(i) + uint64(r.h.HistOff) + uint64(method)*uint64(HistsPerMethod)*HistogramSize
+		if err := readInto(r.src, off, &one); err != nil {
+			return nil, err
+		}
+		for k := range one {
+			for b, v := range one[k] {
+				sum[k][b] += v
+			}
+		}
+	}
+	return &sum, nil
+}
+
+// sanitize makes foreign text safe to print: no control characters.
+func sanitize(b []byte) {
+	for i, c := range b {
+		if c != 0 && (c < 0x20 || c == 0x7f) {
+			b[i] = '?'
+		}
+	}
+}

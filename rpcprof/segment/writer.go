@@ -1,0 +1,261 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Options size a segment. Zero fields take the defaults.
+type Options struct {
+	Service   string
+	Shards    int // Ps that write at once; one more is added for those beyond
+	Methods   int // default 256
+	Conns     int // default 4096
+	CallSlots int // calls in flight that are visible, default 4096
+	RoleSlots int // readers, writers and workers, default 4096
+	Ring      int // finished calls kept per shard, a power of two
+}
+
+func (o *Options) setDefaults() {
+	def := func(v *int, d, limit int) {
+		if *v <= 0 {
+			*v = d
+		}
+		*v = min(*v, limit)
+	}
+	def(&o.Shards, 1, MaxShards-1)
+	def(&o.Methods, 256, MaxMethods)
+	def(&o.Conns, 4096, MaxConns-1)
+	def(&o.CallSlots, 4096, MaxSlots/2)
+	def(&o.RoleSlots, 4096, MaxSlots/2)
+	if o.Ring <= 0 {
+		// About 8 MB of records in all, but never less than 1,024 a shard.
+		o.Ring = max(1024, min(16384, 40960/o.Shards))
+	}
+	o.Ring = 1 << bits.Len(uint(min(o.Ring, MaxRing)-1))
+}
+
+// Writer is the service's side of a segment. Its tables point into the mapping;
+// who may write what is said at each.
+type Writer struct {
+	Header  *Header
+	Methods []Method // append under the writer's lock
+	Conns   []Conn
+	Slots   []Slot
+	Index   []Bucket
+	Shards  []Shard // the last one is shared by all Ps beyond the others
+
+	IndexBits uint32
+
+	mu    sync.Mutex
+	mem   memory
+	conns []uint32 // free connection entries
+	gen   []uint16
+}
+
+// Shard is written by one P at a time.
+type Shard struct {
+	Head  *ShardHead
+	Ring  []Record
+	hists []Histogram
+}
+
+// Hists gives the histograms of one method.
+func (s *Shard) Hists(method uint32) *[HistsPerMethod]Histogram {
+	return (*[HistsPerMethod]Histogram)(unsafe.Pointer(&s.hists[int(method)*HistsPerMethod]))
+}
+
+// ErrHeap is wrapped by NewWriter's error when the segment lives in ordinary
+// memory because no memfd could be made: recording works, attaching does not.
+var ErrHeap = errors.New("segment not shared")
+
+var seq atomic.Uint32
+
+// NewWriter makes a segment. It always returns a usable Writer; the error says
+// why it is not shared.
+func NewWriter(o Options) (*Writer, error) {
+	o.setDefaults()
+	if len(o.Service) > 63 {
+		o.Service = o.Service[:63]
+	}
+	var h Header
+	h.Magic, h.Version, h.Size = Magic, Version, HeaderSize
+	h.Clock, h.Seq = ClockMonotonic, seq.Add(1)
+	off := uint64(HeaderSize)
+	place := func(size int) uint32 {
+		at := off
+		off = (off + uint64(size) + 4095) &^ 4095
+		return uint32(at)
+	}
+	h.MethodsOff, h.MethodCap = place(o.Methods*MethodSize), uint32(o.Methods)
+	h.ConnsOff, h.ConnCap = place(o.Conns*ConnSize), uint32(o.Conns)
+	slots := o.CallSlots + o.RoleSlots
+	h.SlotsOff, h.SlotCap, h.CallSlots = place(slots*SlotSize), uint32(slots), uint32(o.CallSlots)
+	// As many entries as slots: a bucket of four is then a quarter to half full at worst.
+	h.IndexBits = uint32(bits.Len(uint(slots/BucketEntries-1))) + 1
+	h.IndexOff = place(BucketSize << h.IndexBits)
+	h.RingCap, h.RingOff = uint32(o.Ring), ShardHeadSize
+	h.HistOff = (ShardHeadSize + uint32(o.Ring*RecordSize) + 4095) &^ 4095
+	h.HistsPerMethod = uint32(HistsPerMethod)
+	h.ShardSize = uint64(h.HistOff) + uint64(o.Methods*HistsPerMethod*HistogramSize)
+	h.ShardsOff, h.ShardCap = off, uint32(o.Shards+1)
+	h.FileSize = off + h.ShardSize*uint64(h.ShardCap)
+	if h.FileSize > MaxFileSize {
+		return nil, fmt.Errorf("segment of %d bytes is over the limit of %d", h.FileSize, uint64(MaxFileSize))
+	}
+	copy(h.Service[:], o.Service)
+
+	m, err := allocate(int(h.FileSize))
+	w := &Writer{mem: m, IndexBits: h.IndexBits}
+	h.Base = uint64(uintptr(unsafe.Pointer(&m.mem[0])))
+	w.Methods = table[Method](m.mem, uint64(h.MethodsOff), o.Methods)
+	w.Conns = table[Conn](m.mem, uint64(h.ConnsOff), o.Conns)
+	w.Slots = table[Slot](m.mem, uint64(h.SlotsOff), slots)
+	w.Index = table[Bucket](m.mem, uint64(h.IndexOff), 1<<h.IndexBits)
+	for i := range int(h.ShardCap) {
+		base := h.ShardsOff + uint64(i)*h.ShardSize
+		w.Shards = append(w.Shards, Shard{
+			Head:  (*ShardHead)(unsafe.Pointer(&m.mem[base])),
+			Ring:  table[Record](m.mem, base+uint64(h.RingOff), o.Ring),
+			hists: table[Histogram](m.mem, base+uint64(h.HistOff), o.Methods*HistsPerMethod),
+		})
+	}
+	w.gen = make([]uint16, o.Conns)
+	for i := o.Conns - 1; i >= 0; i-- {
+		w.conns = append(w.conns, uint32(i))
+	}
+	w.populate()
+	w.Header = (*Header)(unsafe.Pointer(&m.mem[0]))
+	magic := h.Magic
+	h.Magic = 0
+	*w.Header = h
+	atomic.StoreUint64(&w.Header.Magic, magic) // a reader that sees the magic sees the rest
+	return w, err
+}
+
+// populate touches what a BPF program reads, which cannot fault pages in.
+func (w *Writer) populate() {
+	for i := range w.Slots {
+		atomic.StoreUint64(&w.Slots[i].Call, 0)
+	}
+	for i := range w.Index {
+		atomic.StoreUint64(&w.Index[i][0].G, 0)
+	}
+}
+
+func table[T any](mem []byte, off uint64, n int) []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(&mem[off])), n)
+}
+
+// AddMethod returns the id of a method, new or known, and false when the table is full.
+// A name longer than the entry is cut and ends in "~".
+func (w *Writer) AddMethod(name string, side Side) (uint32, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := Method{Side: side}
+	m.Len = uint32(copy(m.Name[:], name))
+	if len(name) > len(m.Name) {
+		m.Name[len(m.Name)-1] = '~'
+	}
+	n := w.Header.MethodCount
+	for i := range n {
+		if w.Methods[i] == m {
+			return i, true
+		}
+	}
+	if int(n) == len(w.Methods) {
+		atomic.AddUint64(&w.Header.MethodsRefused, 1)
+		return 0, false
+	}
+	w.Methods[n] = m
+	atomic.StoreUint32(&w.Header.MethodCount, n+1)
+	return n, true
+}
+
+// OpenConn enters a connection and returns its id, 0 when the table is full.
+func (w *Writer) OpenConn(c Conn) uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.conns) == 0 {
+		return 0
+	}
+	i := w.conns[len(w.conns)-1]
+	w.conns = w.conns[:len(w.conns)-1]
+	w.gen[i]++
+	if w.gen[i] == 0 {
+		w.gen[i] = 1
+	}
+	c.ID, c.Open = uint32(w.gen[i])<<16|i, 0
+	e := &w.Conns[i]
+	atomic.StoreUint32(&e.Open, 0)
+	*e = c
+	atomic.StoreUint32(&e.Open, 1)
+	return c.ID
+}
+
+// SetConnRole names the slot of a connection's reader or writer.
+func (w *Writer) SetConnRole(id uint32, kind Kind, slot uint32) {
+	if id == 0 {
+		return
+	}
+	e := &w.Conns[id&0xffff]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.ID != id {
+		return
+	}
+	switch kind {
+	case KindReader:
+		atomic.StoreUint32(&e.Reader, slot)
+	case KindWriter:
+		atomic.StoreUint32(&e.Writer, slot)
+	}
+}
+
+// CloseConn marks a connection closed; its entry is reused later under another id.
+func (w *Writer) CloseConn(id uint32) {
+	if id == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := id & 0xffff
+	if int(i) >= len(w.Conns) || w.Conns[i].ID != id || w.Conns[i].Open == 0 {
+		return
+	}
+	atomic.StoreUint32(&w.Conns[i].Open, 0)
+	// Reused last in, last out, so that a reader still finds the closed one for a while.
+	w.conns = append([]uint32{i}, w.conns...)
+}
+
+// Degrade adds a reason to the header.
+func (w *Writer) Degrade(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	have := cstring(w.Header.Degraded[:])
+	if have != "" {
+		why = have + "; " + why
+	}
+	copy(w.Header.Degraded[:len(w.Header.Degraded)-1], why)
+}
+
+// Close marks the segment closed and takes it out of /proc/PID/fd. The mapping
+// stays until Unmap, for those who still write to it.
+func (w *Writer) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.Header.Flags&FlagClosed == 0 {
+		atomic.StoreUint32(&w.Header.Flags, w.Header.Flags|FlagClosed)
+		w.mem.closeFile()
+	}
+}
+
+// Unmap closes the segment and gives its memory back. Nothing may use it any more.
+func (w *Writer) Unmap() {
+	w.Close()
+	w.mem.unmap()
+}

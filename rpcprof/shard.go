@@ -1,0 +1,120 @@
+package rpcprof
+
+import (
+	"sync/atomic"
+
+	"github.com/rpcprof/toolkit/rpcprof/segment"
+)
+
+// cacheSize is how many free calls a P keeps for itself; half of it moves to or
+// from the common pool at once.
+const cacheSize = 64
+
+// shard is what one P owns: a ring of finished calls, histograms, and free calls.
+// The goroutine that uses it is pinned to its P meanwhile, so plain loads and
+// stores do; readers elsewhere order themselves by the ring's head.
+type shard struct {
+	segment.Shard
+	lock  atomic.Uint32 // of the shared shard, and of all under the race detector
+	mask  uint64
+	id    int
+	nfree int
+	free  [cacheSize]*Call
+	_     [64]byte
+}
+
+// pin takes the shard of the current P. It gives nil when the shared shard is
+// busy, which can only be where GOMAXPROCS was raised after New.
+func (p *Profiler) pin() *shard {
+	id := procPin()
+	shared := len(p.shards) - 1
+	if id < shared && !raceEnabled {
+		return &p.shards[id]
+	}
+	s := &p.shards[min(id, shared)]
+	for range 1000 {
+		if s.lock.CompareAndSwap(0, 1) {
+			return s
+		}
+	}
+	procUnpin()
+	return nil
+}
+
+func (p *Profiler) unpin(s *shard) {
+	if raceEnabled || s.id == len(p.shards)-1 {
+		s.lock.Store(0)
+	}
+	procUnpin()
+}
+
+// record appends a finished call to the ring and the histograms. The head is
+// stored last: a record at or beyond it is never read, and one that the writer
+// may have come round to is discarded by the reader.
+func (s *shard) record(c *Call) {
+	h := s.Hists(c.rec.Method)
+	t := &c.rec.Stamps
+	last := t[segment.Recv]
+	for i := segment.Dequeue; i < segment.Stamps; i++ {
+		if t[i] == 0 {
+			continue
+		}
+		// A shared stamp may be a little older than the one before it.
+		t[i] = max(t[i], last)
+		last = t[i]
+		// A stage is counted only where both its stamps were taken.
+		if t[i-1] != 0 {
+			add(&h[i-1], t[i]-t[i-1])
+		}
+	}
+	add(&h[segment.HistTotal], last-t[segment.Recv])
+
+	head := s.Head.Head
+	c.rec.Seq = head + 1
+	s.Ring[head&s.mask] = c.rec
+	atomic.StoreUint64(&s.Head.Head, head+1)
+}
+
+func add(h *segment.Histogram, ns int64) {
+	h[0] += uint64(ns)
+	h[1+segment.BucketFor(ns)]++
+}
+
+// take gives a free call: the P's own, else from the pool. It gives nil when
+// there is none with a slot.
+func (p *Profiler) take(s *shard) *Call {
+	if s.nfree == 0 {
+		for c := p.free.pop(p); c != nil; {
+			next := c.next
+			c.next = nil
+			s.free[s.nfree] = c
+			s.nfree++
+			c = next
+		}
+	}
+	if s.nfree > 0 {
+		s.nfree--
+		return s.free[s.nfree]
+	}
+	return nil
+}
+
+// give returns a call; a full cache sends half of it to the pool. Calls without
+// a slot are kept apart, so that those with one are preferred.
+func (p *Profiler) give(s *shard, c *Call) {
+	if c.number >= p.callSlots {
+		p.extra.push(c)
+		return
+	}
+	if s.nfree == cacheSize {
+		var chain *Call
+		for range cacheSize / 2 {
+			s.nfree--
+			d := s.free[s.nfree]
+			d.next, chain = chain, d
+		}
+		p.free.push(chain)
+	}
+	s.free[s.nfree] = c
+	s.nfree++
+}

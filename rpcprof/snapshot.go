@@ -1,0 +1,89 @@
+package rpcprof
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/rpcprof/toolkit/rpcprof/segment"
+)
+
+// Snapshot is what a Profiler has counted since it was made. Counts are exact;
+// a duration is known within its bucket, 6.25 %.
+type Snapshot struct {
+	Methods []MethodSnapshot
+	Lost    uint64 // calls that could not be recorded
+}
+
+// MethodSnapshot is the part of one method.
+type MethodSnapshot struct {
+	Method string
+	Stages map[string]Histogram // by stage: queue, decode, handler, encode, write
+	Total  Histogram            // recv to sent
+}
+
+// Histogram counts durations.
+type Histogram struct {
+	Count   uint64
+	Sum     time.Duration
+	buckets *segment.Histogram
+}
+
+// Each calls f for each bucket that holds anything, in rising order, with its
+// half-open range. The last bucket is open: its bounds are equal.
+func (h Histogram) Each(f func(lo, hi time.Duration, count uint64)) {
+	if h.buckets == nil {
+		return
+	}
+	for i, n := range h.buckets[1:] {
+		if n > 0 {
+			lo, hi := segment.BucketBounds(i)
+			f(time.Duration(lo), time.Duration(hi), n)
+		}
+	}
+}
+
+// Snapshot reads the counts. It disturbs no call.
+func (p *Profiler) Snapshot() Snapshot {
+	var out Snapshot
+	if p == nil || p.seg == nil {
+		return out
+	}
+	out.Lost = atomic.LoadUint64(&p.seg.Header.LostCalls)
+	n := atomic.LoadUint32(&p.seg.Header.MethodCount)
+	for id := range n {
+		var hs [segment.HistsPerMethod]Histogram
+		for k := range hs {
+			hs[k] = p.histogram(id, k)
+		}
+		if hs[segment.HistTotal].Count == 0 {
+			continue
+		}
+		m := MethodSnapshot{
+			Method: p.seg.Methods[id].NameString(),
+			Stages: map[string]Histogram{},
+			Total:  hs[segment.HistTotal],
+		}
+		for s := segment.StageQueue; s < segment.Stages; s++ {
+			if h := hs[s-1]; h.Count > 0 {
+				m.Stages[s.String()] = h
+			}
+		}
+		out.Methods = append(out.Methods, m)
+	}
+	return out
+}
+
+func (p *Profiler) histogram(method uint32, k int) Histogram {
+	sum := new(segment.Histogram)
+	for i := range p.shards {
+		h := &p.shards[i].Hists(method)[k]
+		for b := range h {
+			sum[b] += atomic.LoadUint64(&h[b])
+		}
+	}
+	out := Histogram{Sum: time.Duration(sum[0]), buckets: sum}
+	for _, n := range sum[1:] {
+		out.Count += n
+	}
+	return out
+}
