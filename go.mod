@@ -9,7 +9,6 @@ require (
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
 	github.com/grafana/grafana-foundation-sdk/go v0.0.22
 	github.com/prometheus/client_golang v1.24.1
-	github.com/rpcprof/toolkit/rpcprof v0.0.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.47.0
 )

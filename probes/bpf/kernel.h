@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* The few kernel types the programs look into. Offsets are relocated at load
+ * time by BTF (CO-RE), so only the fields that are used stand here. */
+#ifndef RPCPROF_KERNEL_H
+#define RPCPROF_KERNEL_H
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef _Bool bool;
+
+struct thread_struct {
+	unsigned long fsbase;
+};
+
+struct task_struct {
+	unsigned int __state;
+	unsigned int in_iowait : 1;
+	int pid;
+	int tgid;
+	char comm[16];
+	struct thread_struct thread;
+};
+
+struct pt_regs {
+	unsigned long orig_ax;
+	unsigned long cs;
+};
+
+typedef struct {
+	__s64 counter;
+} atomic64_t;
+
+struct sock_common {
+	atomic64_t skc_cookie;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct tcp_sock {
+	__u64 bytes_received;
+};
+
+struct irqaction;
+
+#pragma clang attribute pop
+
+#endif
