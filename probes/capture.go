@@ -1,0 +1,344 @@
+package probes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rpcprof/toolkit/probes/symbols"
+	"github.com/rpcprof/toolkit/rpcprof/profile"
+	"github.com/rpcprof/toolkit/rpcprof/segment"
+)
+
+// Options of Attach.
+type Options struct {
+	SLO time.Duration // calls over it are slow; 0: those over their method's p99 are
+	// Progress, if set, is called a few times a second.
+	Progress func(Progress)
+	// NoKernel leaves the kernel's evidence out, as for a user without privileges.
+	NoKernel bool
+}
+
+// Progress is what is known while a capture runs.
+type Progress struct {
+	Elapsed  time.Duration
+	Calls    int
+	InFlight int
+	Events   int
+}
+
+// maxCalls bounds what is kept of one window: about 200 bytes each.
+const maxCalls = 4 << 20
+
+// Capture is one look at one process.
+type Capture struct {
+	pid     int
+	opts    Options
+	comm    string
+	pidfd   int
+	seg     *segment.File // nil when the process embeds nothing
+	forSlot *segment.File // the sampler's own
+	kern    *kernel
+	samp    *sampler
+	proc    *symbols.Process
+	threads *threadTable
+	host    map[int]cpuTimes
+	self    time.Duration
+	limits  []string
+
+	start   int64
+	records []segment.Record
+	roles   map[uint32]profile.Role
+	cookies map[uint32]uint64
+	conns   map[uint32]segment.Conn
+	watched map[uint64]bool
+	lost    uint64
+}
+
+// Attach begins to look at a process. The errors it returns are complete
+// sentences: the process is not there, or may not be looked into.
+func Attach(pid int, o Options) (*Capture, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil, fmt.Errorf("no process has the id %d", pid)
+	}
+	if err != nil {
+		fd = -1
+	}
+	c := &Capture{
+		pid: pid, opts: o, pidfd: fd, comm: readComm(pid),
+		roles: map[uint32]profile.Role{}, cookies: map[uint32]uint64{}, conns: map[uint32]segment.Conn{}, watched: map[uint64]bool{},
+	}
+	if err := c.openSegment(); err != nil {
+		c.Close()
+		return nil, err
+	}
+	if p, err := symbols.Open(pid); err == nil {
+		c.proc = p
+	} else {
+		c.limit("code lines are missing: %v", err)
+	}
+	var h *segment.Header
+	if c.seg != nil {
+		hd := c.seg.Header()
+		h = &hd
+		if d := h.DegradedString(); d != "" {
+			c.limit("the library in the target says: %s", d)
+		}
+	}
+	if !o.NoKernel {
+		c.kern, err = attachKernel(pid, h)
+	} else {
+		err = ErrPrivilege
+	}
+	switch {
+	case errors.Is(err, ErrPrivilege):
+		c.limit("no off-CPU, run-queue, interrupt and socket evidence: root, or CAP_BPF and CAP_PERFMON, would add it")
+	case err != nil:
+		c.limit("no kernel evidence: %v", err)
+	}
+	if c.kern != nil && len(c.kern.missed) > 0 {
+		c.limit("this kernel has no tracepoint %s", strings.Join(c.kern.missed, ", "))
+	}
+	if c.seg != nil {
+		if c.samp, err = startSampler(pid, c.forSlot); err != nil {
+			if errors.Is(err, unix.EPERM) {
+				c.limit("no goroutine waits: reading the target's memory is refused; root or CAP_SYS_PTRACE would add them")
+			} else {
+				c.limit("no goroutine waits: %v", err)
+			}
+		}
+		if err := c.seg.Skip(); err != nil {
+			c.Close()
+			return nil, fmt.Errorf("process %d: %w", pid, err)
+		}
+	}
+	c.threads = newThreadTable(pid)
+	c.host = readHost()
+	c.self = selfCPU()
+	c.start = monotonic()
+	return c, nil
+}
+
+func (c *Capture) limit(format string, args ...any) {
+	c.limits = append(c.limits, fmt.Sprintf(format, args...))
+}
+
+func (c *Capture) openSegment() error {
+	files, err := segment.Find(c.pid)
+	switch {
+	case errors.Is(err, segment.ErrNoProcess):
+		return fmt.Errorf("no process has the id %d", c.pid)
+	case errors.Is(err, segment.ErrRefused):
+		return fmt.Errorf("process %d is not yours to look into: run as its user or as root", c.pid)
+	case err != nil:
+		c.limit("a segment of the target cannot be used: %v", err)
+	}
+	if len(files) == 0 {
+		c.limit("the process does not embed rpcprof, so no calls are known: threads and interrupts only")
+		return nil
+	}
+	for _, f := range files[1:] {
+		_ = f.Close()
+	}
+	if len(files) > 1 {
+		c.limit("the process has %d profilers; the first one's calls are shown", len(files))
+	}
+	c.seg = files[0]
+	again, err := segment.Find(c.pid)
+	if len(again) == 0 {
+		return fmt.Errorf("process %d ended while attaching: %v", c.pid, err)
+	}
+	for _, f := range again[1:] {
+		_ = f.Close()
+	}
+	c.forSlot = again[0]
+	return nil
+}
+
+// Run captures until the context is done or the target ends, which it reports.
+func (c *Capture) Run(ctx context.Context) (ended bool) {
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+		if n%4 == 0 {
+			c.pollConns()
+		}
+		c.pollRecords()
+		if n%20 == 0 {
+			c.threads.update()
+		}
+		if c.opts.Progress != nil && n%8 == 0 {
+			c.opts.Progress(c.progress())
+		}
+		if c.targetEnded() {
+			return true
+		}
+	}
+}
+
+func (c *Capture) targetEnded() bool {
+	if c.pidfd < 0 {
+		return unix.Kill(c.pid, 0) == unix.ESRCH
+	}
+	fds := []unix.PollFd{{Fd: int32(c.pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0
+}
+
+func (c *Capture) pollRecords() {
+	if c.seg == nil {
+		return
+	}
+	var err error
+	if c.records, err = c.seg.Records(c.records); err != nil {
+		c.limit("calls after %v are missing: %v", time.Duration(monotonic()-c.start).Round(time.Millisecond), err)
+		_ = c.seg.Close()
+		c.seg = nil
+		return
+	}
+	if over := len(c.records) - maxCalls; over > 0 {
+		c.lost += uint64(over)
+		c.records = c.records[:maxCalls]
+	}
+}
+
+func (c *Capture) pollConns() {
+	if c.seg == nil {
+		return
+	}
+	conns, err := c.seg.Conns()
+	if err != nil {
+		return
+	}
+	for _, cn := range conns {
+		c.conns[cn.ID] = cn
+		if cn.Cookie == 0 {
+			continue
+		}
+		c.cookies[cn.ID] = cn.Cookie
+		if c.kern != nil && !c.watched[cn.Cookie] {
+			c.watched[cn.Cookie] = true
+			if err := c.kern.watch(cn.Cookie); err != nil {
+				c.lost++
+			}
+		}
+	}
+	slots, err := c.seg.Slots()
+	if err != nil {
+		return
+	}
+	for _, s := range slots {
+		if s.Kind != segment.KindCall {
+			c.roles[s.Index] = profile.Role{Slot: s.Index, Kind: s.Kind, Conn: s.Conn, Queue: s.Queue, TID: s.TID}
+		}
+	}
+}
+
+func (c *Capture) progress() Progress {
+	p := Progress{Elapsed: time.Duration(monotonic() - c.start), Calls: len(c.records)}
+	if c.kern != nil {
+		c.kern.mu.Lock()
+		p.Events = len(c.kern.events)
+		c.kern.mu.Unlock()
+	}
+	if c.seg != nil {
+		slots, _ := c.seg.Slots()
+		for _, s := range slots {
+			if s.Kind == segment.KindCall {
+				p.InFlight++
+			}
+		}
+	}
+	return p
+}
+
+// Profile ends the capture and joins what it saw.
+func (c *Capture) Profile() *profile.Profile {
+	c.pollConns()
+	c.pollRecords()
+	end := monotonic()
+	profilerCPU := selfCPU() - c.self
+	var inFlight []segment.SlotState
+	if c.seg != nil {
+		inFlight, _ = c.seg.Slots()
+	}
+	c.threads.update()
+	host := hostShares(c.host, readHost())
+	var bpfNS uint64
+	if c.kern != nil {
+		bpfNS = c.kern.runtime() - c.kern.before
+		c.kern.detach()
+	}
+	if c.samp != nil {
+		c.samp.finish()
+		if c.samp.err != nil && !errors.Is(c.samp.err, errTargetGone) {
+			c.limit("goroutine waits end early: %v", c.samp.err)
+		}
+	}
+	ev := c.evidence(end, inFlight)
+	p := profile.Join(ev, profile.Options{SLONS: int64(c.opts.SLO)})
+	p.Host = host
+	p.Overhead = profile.Overhead{ProfilerCPUNS: int64(profilerCPU), BPFNS: int64(bpfNS)}
+	c.describe(p, ev)
+	c.account(p, ev)
+	return p
+}
+
+// Close ends the capture and gives everything back.
+func (c *Capture) Close() {
+	if c.samp != nil {
+		select {
+		case <-c.samp.stop:
+		default:
+			c.samp.finish()
+		}
+	}
+	if c.kern != nil {
+		c.kern.Close()
+	}
+	for _, f := range []*segment.File{c.seg, c.forSlot} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+	if c.proc != nil {
+		_ = c.proc.Close()
+	}
+	if c.pidfd >= 0 {
+		_ = unix.Close(c.pidfd)
+	}
+}
+
+func readComm(pid int) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return printable(strings.TrimSuffix(string(b), "\n"))
+}
+
+func selfCPU() time.Duration {
+	var ru unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &ru) != nil {
+		return 0
+	}
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+}
+
+// Cost gives what the capture takes of the machine's CPUs so far, as shares: the
+// profiler itself and the BPF programs.
+func (c *Capture) Cost() (profiler, bpf float64) {
+	all := float64(monotonic()-c.start) * float64(max(1, len(c.host)))
+	if c.kern != nil {
+		bpf = float64(c.kern.runtime()-c.kern.before) / all
+	}
+	return float64(selfCPU()-c.self) / all, bpf
+}

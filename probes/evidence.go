@@ -1,0 +1,225 @@
+package probes
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rpcprof/toolkit/probes/bpf"
+	"github.com/rpcprof/toolkit/probes/symbols"
+	"github.com/rpcprof/toolkit/rpcprof/profile"
+	"github.com/rpcprof/toolkit/rpcprof/segment"
+)
+
+// evidence turns what was collected into the join's input.
+func (c *Capture) evidence(end int64, slots []segment.SlotState) *profile.Evidence {
+	e := &profile.Evidence{
+		Window:  profile.Window{StartNS: c.start, EndNS: end},
+		Cookies: c.cookies,
+	}
+	if c.seg != nil {
+		ms, err := c.seg.Methods()
+		if err != nil {
+			c.limit("method names are missing: %v", err)
+		}
+		for i := range ms {
+			e.Methods = append(e.Methods, ms[i].NameString())
+		}
+	}
+	known := make(map[uint64]bool, len(c.records))
+	for i := range c.records {
+		r := &c.records[i]
+		known[r.Call] = true
+		for int(r.Method) >= len(e.Methods) {
+			e.Methods = append(e.Methods, fmt.Sprintf("method %d", len(e.Methods)))
+		}
+		e.Calls = append(e.Calls, profile.Call{
+			ID: r.Call, Method: r.Method, Outcome: r.Outcome, Stamps: r.Stamps, Release: r.Release,
+			Conn: r.Conn, Queue: r.Queue, Worker: r.Worker, Workers: r.Workers,
+			TIDs: [3]uint32{r.RecvTID, r.HandlerTID, r.WriteTID}, Offset: r.Offset,
+			Batch: r.Batch, BatchPos: r.BatchPos, BatchOf: r.BatchSize, Goid: r.Goid, TraceID: r.TraceID,
+		})
+	}
+	for _, s := range slots {
+		if s.Kind != segment.KindCall {
+			c.roles[s.Index] = profile.Role{Slot: s.Index, Kind: s.Kind, Conn: s.Conn, Queue: s.Queue, TID: s.TID}
+			continue
+		}
+		if known[s.Call] || s.Stamps[segment.Recv] == 0 || s.Stamps[segment.Recv] > end || int(s.Method) >= len(e.Methods) || !ordered(&s.Slot) {
+			continue
+		}
+		e.Calls = append(e.Calls, profile.Call{
+			ID: s.Call, Method: s.Method, Outcome: segment.Unfinished, Stamps: s.Stamps, Conn: s.Conn,
+			Queue: s.Queue, Worker: s.Worker, Goid: s.Goid, Offset: segment.NoOffset, TIDs: [3]uint32{0, s.TID, 0},
+		})
+	}
+	for _, r := range c.roles {
+		e.Roles = append(e.Roles, r)
+	}
+	slices.SortFunc(e.Roles, func(a, b profile.Role) int { return int(a.Slot) - int(b.Slot) })
+	c.addSamples(e)
+	c.addKernel(e)
+	return e
+}
+
+// ordered refuses a slot that was copied while it changed hands.
+func ordered(s *segment.Slot) bool {
+	last := int64(0)
+	for _, t := range s.Stamps {
+		if t == 0 {
+			continue
+		}
+		if t < last {
+			return false
+		}
+		last = t
+	}
+	return true
+}
+
+func (c *Capture) addSamples(e *profile.Evidence) {
+	if c.samp == nil {
+		return
+	}
+	s := c.samp
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	base := int32(len(e.Stacks))
+	for _, pcs := range s.stackPCs {
+		e.Stacks = append(e.Stacks, c.userStack(pcs))
+	}
+	for _, r := range s.samples {
+		reason := ""
+		if c.proc != nil {
+			reason = c.proc.WaitReason(r.reason)
+		}
+		stack := int32(-1)
+		if r.stack >= 0 {
+			stack = base + r.stack
+		}
+		e.Samples = append(e.Samples, profile.Sample{Owner: r.owner, At: r.at, Cause: goCause(r.status, reason), Stack: stack})
+	}
+}
+
+// userStack names the frames of a stack of return addresses; the first one is exact.
+func (c *Capture) userStack(pcs []uint64) profile.Stack {
+	if c.proc == nil {
+		return nil
+	}
+	var out profile.Stack
+	for i, pc := range pcs {
+		out = append(out, c.proc.Frames(pc, i == 0)...)
+	}
+	return out
+}
+
+func (c *Capture) addKernel(e *profile.Evidence) {
+	if c.kern == nil {
+		return
+	}
+	ksyms, err := symbols.OpenKernel()
+	if err != nil {
+		c.limit("kernel functions have no names, so blocked time is told apart by system call only: %v", err)
+	}
+	type pair struct{ k, u int32 }
+	type stacks struct {
+		index  int32
+		kernel profile.Stack
+	}
+	memo := map[pair]stacks{}
+	stackOf := func(ev *bpf.ProgramsEvent) stacks {
+		p := pair{ev.KernelStack, ev.UserStack}
+		if st, ok := memo[p]; ok {
+			return st
+		}
+		st := stacks{index: -1}
+		if ksyms != nil {
+			for _, pc := range c.kern.stack(p.k) {
+				st.kernel = append(st.kernel, ksyms.Frame(pc))
+			}
+		}
+		whole := append(slices.Clone(st.kernel), c.userStack(c.kern.stack(p.u))...)
+		if len(whole) > 0 {
+			st.index = int32(len(e.Stacks))
+			e.Stacks = append(e.Stacks, whole)
+		}
+		memo[p] = st
+		return st
+	}
+	c.kern.mu.Lock()
+	events := c.kern.events
+	c.kern.mu.Unlock()
+
+	// Where the stack budget left one out, an interval is taken for what the same
+	// system call in the same state mostly was where there is one.
+	votes := map[waitKey]map[profile.Cause]int{}
+	for i := range events {
+		ev := &events[i]
+		if ev.Kind != kindOffCPU || ev.Flags&flagPreempted != 0 || ev.KernelStack < 0 {
+			continue
+		}
+		if cause := classify(ev, stackOf(ev).kernel); cause != "" {
+			k := waitKey{ev.Syscall, ev.State}
+			if votes[k] == nil {
+				votes[k] = map[profile.Cause]int{}
+			}
+			votes[k][cause]++
+		}
+	}
+	for i := range events {
+		ev := &events[i]
+		owner := profile.Owner{Call: ev.Call, Slot: ev.Slot, Kind: segment.Kind(ev.SlotKind), Conn: ev.Conn}
+		switch ev.Kind {
+		case kindDataReady:
+			e.Arrivals = append(e.Arrivals, profile.Arrival{Cookie: ev.Call, At: int64(ev.Start), Received: ev.Received})
+		case kindHardIRQ, kindSoftIRQ:
+			iv := profile.Interval{Owner: owner, Start: int64(ev.Start), End: int64(ev.End), Cause: profile.IRQ, Stack: -1}
+			if ev.Kind == kindSoftIRQ {
+				iv.Cause, iv.Culprit = profile.SoftIRQ, softirqName(ev.Vector)
+			} else {
+				iv.Culprit = vectorName(ev.Vector, nil)
+			}
+			e.Intervals = append(e.Intervals, iv)
+		case kindOffCPU:
+			c.offCPU(e, ev, owner, votes, stackOf(ev).index, stackOf(ev).kernel)
+		}
+	}
+}
+
+// offCPU makes the intervals of one time off the CPU: blocked until woken, then
+// on the run queue until it ran.
+func (c *Capture) offCPU(e *profile.Evidence, ev *bpf.ProgramsEvent, owner profile.Owner, votes map[waitKey]map[profile.Cause]int, stack int32, kernel profile.Stack) {
+	start, wake, end := int64(ev.Start), int64(ev.Wake), int64(ev.End)
+	if ev.Flags&flagPreempted != 0 {
+		e.Intervals = append(e.Intervals, profile.Interval{Owner: owner, Start: start, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1})
+		return
+	}
+	if wake == 0 || wake > end {
+		wake = end
+	}
+	cause, culprit := classify(ev, kernel), ""
+	if cause == "" {
+		most := 0
+		for k, n := range votes[waitKey{ev.Syscall, ev.State}] {
+			if n > most || n == most && k < cause {
+				cause, most = k, n
+			}
+		}
+	}
+	if cause == "" {
+		cause, culprit = bySyscall(ev)
+	}
+	e.Intervals = append(e.Intervals,
+		profile.Interval{Owner: owner, Start: start, End: wake, Cause: cause, Culprit: culprit, Stack: stack},
+		profile.Interval{Owner: owner, Start: wake, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1})
+}
+
+// ran names who had the CPU while the thread waited for it.
+func (c *Capture) ran(ev *bpf.ProgramsEvent) string {
+	if ev.WhoTid == 0 {
+		return ""
+	}
+	if int(ev.WhoTgid) == c.pid {
+		return "itself: " + comm(ev.Who)
+	}
+	return comm(ev.Who)
+}

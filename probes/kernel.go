@@ -1,0 +1,280 @@
+package probes
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/rpcprof/toolkit/probes/bpf"
+	"github.com/rpcprof/toolkit/rpcprof/segment"
+)
+
+// maxEvents bounds what is kept of one window: 100 bytes each.
+const maxEvents = 4 << 20
+
+// kernel is the BPF side: attached programs and the events they gave.
+type kernel struct {
+	coll   *ebpf.Collection
+	links  []link.Link
+	reader *ringbuf.Reader
+	stats  interface{ Close() error }
+	missed []string // tracepoints this kernel does not have
+
+	mu      sync.Mutex
+	events  []bpf.ProgramsEvent
+	dropped uint64 // beyond maxEvents
+	done    chan struct{}
+	stop    chan struct{}
+	before  uint64 // BPF run time when the window began
+}
+
+// Kinds of events (enum kind in rpcprof.bpf.c).
+const (
+	kindOffCPU = 1 + iota
+	kindHardIRQ
+	kindSoftIRQ
+	kindDataReady
+	kindThreadNew
+	kindThreadExit
+)
+
+// Flags of off-CPU events (enum flag).
+const (
+	flagPreempted = 1 << iota
+	flagIOWait
+)
+
+// Counters (enum counter).
+const (
+	lostEvents = iota
+	lostStacks
+	overBudget
+	untagged
+)
+
+// attachKernel loads and attaches the programs to a process. h is the header of
+// its segment, nil when it has none: then nothing is tagged.
+func attachKernel(pid int, h *segment.Header) (*kernel, error) {
+	if runtime.GOARCH != "amd64" {
+		return nil, &KernelError{Feature: "support on " + runtime.GOARCH + ": the programs read amd64 registers"}
+	}
+	spec, err := bpf.LoadPrograms()
+	if err != nil {
+		return nil, fmt.Errorf("BPF programs of this build are damaged: %w", err)
+	}
+	k := &kernel{done: make(chan struct{}), stop: make(chan struct{})}
+	if err := k.prune(spec); err != nil {
+		return nil, err
+	}
+	set := func(name string, v any) {
+		if e := spec.Variables[name].Set(v); e != nil && err == nil {
+			err = fmt.Errorf("BPF variable %s: %w", name, e)
+		}
+	}
+	set("target", uint32(pid))
+	if h != nil && h.Flags&segment.FlagGoroutines != 0 {
+		set("tagging", uint32(1))
+		set("index_addr", h.Base+uint64(h.IndexOff))
+		set("slots_addr", h.Base+uint64(h.SlotsOff))
+		set("index_bits", h.IndexBits)
+		set("slot_cap", h.SlotCap)
+		set("tls_off", h.TLSOff)
+		set("g_m", h.GM)
+		set("g_goid", h.GGoid)
+		set("m_g0", h.MG0)
+		set("m_curg", h.MCurG)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if k.stats, err = ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME)); err != nil {
+		k.stats = nil // only the overhead figure is missing then
+	}
+	if k.coll, err = ebpf.NewCollection(spec); err != nil {
+		k.Close()
+		return nil, explain(err)
+	}
+	for name, p := range k.coll.Programs {
+		l, err := link.AttachTracing(link.TracingOptions{Program: p})
+		if err != nil {
+			k.Close()
+			return nil, fmt.Errorf("attach %s: %w", name, explain(err))
+		}
+		k.links = append(k.links, l)
+	}
+	if k.reader, err = ringbuf.NewReader(k.coll.Maps["events"]); err != nil {
+		k.Close()
+		return nil, fmt.Errorf("ring buffer: %w", explain(err))
+	}
+	k.before = k.runtime()
+	go k.read()
+	return k, nil
+}
+
+// prune takes out the programs whose tracepoint this kernel does not have.
+func (k *kernel) prune(spec *ebpf.CollectionSpec) error {
+	types, err := btf.LoadKernelSpec()
+	if err != nil {
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+			return ErrPrivilege
+		}
+		return &KernelError{Feature: "BTF type information (CONFIG_DEBUG_INFO_BTF)", Err: err}
+	}
+	for name, p := range spec.Programs {
+		var td *btf.Typedef
+		if types.TypeByName("btf_trace_"+p.AttachTo, &td) != nil {
+			delete(spec.Programs, name)
+			k.missed = append(k.missed, p.AttachTo)
+		}
+	}
+	if spec.Programs["on_switch"] == nil {
+		return &KernelError{Feature: "the sched_switch tracepoint"}
+	}
+	return nil
+}
+
+// read empties the ring every few milliseconds: the programs never wake it.
+func (k *kernel) read() {
+	defer close(k.done)
+	go func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = k.reader.Flush()
+			case <-k.stop:
+				_ = k.reader.Flush()
+				return
+			}
+		}
+	}()
+	var rec ringbuf.Record
+	var e bpf.ProgramsEvent
+	for {
+		err := k.reader.ReadInto(&rec)
+		switch {
+		case errors.Is(err, ringbuf.ErrFlushed):
+			select {
+			case <-k.stop:
+				return
+			default:
+				continue
+			}
+		case err != nil:
+			return
+		}
+		if len(rec.RawSample) < int(unsafe.Sizeof(e)) {
+			continue
+		}
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&e)), unsafe.Sizeof(e)), rec.RawSample)
+		k.mu.Lock()
+		if len(k.events) < maxEvents {
+			k.events = append(k.events, e)
+		} else {
+			k.dropped++
+		}
+		k.mu.Unlock()
+	}
+}
+
+// watch adds sockets whose incoming data is of interest.
+func (k *kernel) watch(cookie uint64) error {
+	one := uint32(1)
+	return k.coll.Maps["sockets"].Put(&cookie, &one)
+}
+
+// detach ends the programs; what they gave can still be read.
+func (k *kernel) detach() {
+	for _, l := range k.links {
+		_ = l.Close()
+	}
+	k.links = nil
+	select {
+	case <-k.stop:
+	default:
+		close(k.stop)
+	}
+	if k.reader != nil {
+		<-k.done
+	}
+}
+
+// Close gives everything back.
+func (k *kernel) Close() {
+	k.detach()
+	if k.reader != nil {
+		_ = k.reader.Close()
+	}
+	if k.coll != nil {
+		k.coll.Close()
+	}
+	if k.stats != nil {
+		_ = k.stats.Close()
+	}
+}
+
+// runtime is how long all programs have run.
+func (k *kernel) runtime() uint64 {
+	var sum time.Duration
+	for _, p := range k.coll.Programs {
+		if s, err := p.Stats(); err == nil {
+			sum += s.Runtime
+		}
+	}
+	return uint64(sum)
+}
+
+func (k *kernel) counter(which uint32) uint64 {
+	var per []uint64
+	if k.coll.Maps["counters"].Lookup(&which, &per) != nil {
+		return 0
+	}
+	var n uint64
+	for _, v := range per {
+		n += v
+	}
+	return n
+}
+
+// stack reads one stack, innermost first.
+func (k *kernel) stack(id int32) []uint64 {
+	if id < 0 {
+		return nil
+	}
+	var pcs [64]uint64
+	key := uint32(id)
+	if k.coll.Maps["stacks"].Lookup(&key, &pcs) != nil {
+		return nil
+	}
+	for i, pc := range pcs {
+		if pc == 0 {
+			return pcs[:i]
+		}
+	}
+	return pcs[:]
+}
+
+func comm(c [16]int8) string {
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&c[0])), len(c))
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, string(b))
+}

@@ -1,0 +1,60 @@
+package symbols
+
+import (
+	"os"
+
+	"github.com/rpcprof/toolkit/rpcprof/profile"
+)
+
+// image is one file the process runs code of.
+type image struct {
+	file *os.File
+	elf  *elfFile
+	bias uint64
+	gos  *table
+	syms *symtab
+}
+
+func newImage(file *os.File) (*image, error) {
+	st, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	f, err := parseELF(file, st.Size())
+	if err != nil {
+		return nil, err
+	}
+	return &image{file: file, elf: f}, nil
+}
+
+func (i *image) load(bias uint64, live memory) {
+	i.bias, i.gos = bias, goImage(i.elf, live, bias)
+}
+
+// frames resolves an address, nil when the image does not know it.
+func (i *image) frames(pc uint64) []profile.Frame {
+	pc -= i.bias
+	if i.gos != nil {
+		if out := i.gos.frames(pc); out != nil {
+			return out
+		}
+	}
+	if i.syms == nil {
+		i.syms = readSymtab(i.elf)
+	}
+	if name := i.syms.find(pc); name != "" {
+		return []profile.Frame{{Func: name}}
+	}
+	return nil
+}
+
+// liveMemory is the memory of the process, by its real addresses.
+type liveMemory struct{ f *os.File }
+
+func (l liveMemory) read(addr uint64, buf []byte) bool {
+	if addr >= 1<<63 {
+		return false
+	}
+	n, err := l.f.ReadAt(buf, int64(addr))
+	return err == nil && n == len(buf)
+}
