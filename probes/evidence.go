@@ -190,11 +190,19 @@ func (c *Capture) addKernel(e *profile.Evidence) {
 func (c *Capture) offCPU(e *profile.Evidence, ev *bpf.ProgramsEvent, owner profile.Owner, votes map[waitKey]map[profile.Cause]int, stack int32, kernel profile.Stack) {
 	start, wake, end := int64(ev.Start), int64(ev.Wake), int64(ev.End)
 	if ev.Flags&flagPreempted != 0 {
+		if owner.Kind == segment.KindFree {
+			owner = profile.Owner{}
+		}
 		e.Intervals = append(e.Intervals, profile.Interval{Owner: owner, Start: start, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1})
 		return
 	}
 	if wake == 0 || wake > end {
 		wake = end
+	}
+	if owner.Kind == segment.KindFree {
+		// A thread that ran no call: only that it waited for a CPU is of interest.
+		e.Intervals = append(e.Intervals, profile.Interval{Start: wake, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1})
+		return
 	}
 	cause, culprit := classify(ev, kernel), ""
 	if cause == "" {

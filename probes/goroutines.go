@@ -47,6 +47,7 @@ type rawSample struct {
 
 const (
 	maxDepth   = 24      // frames of a parked stack
+	slotHead   = 16      // bytes of a slot that name its call and goroutine
 	maxSamples = 4 << 20 // of one window
 	gScan      = 0x1000  // a bit that the collector sets in a status
 	minPeriod  = 2 * time.Millisecond
@@ -94,11 +95,8 @@ func (s *sampler) finish() {
 
 func (s *sampler) run() {
 	defer close(s.done)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	period := minPeriod
-	var spent, began time.Duration = 0, threadCPU()
-	start := time.Now()
+	var spent time.Duration
 	for {
 		// Jittered, so that it does not march in step with a periodic load.
 		d := period/2 + time.Duration(rand.Int64N(int64(period)))
@@ -107,20 +105,23 @@ func (s *sampler) run() {
 			return
 		case <-time.After(d):
 		}
-		if err := s.pass(); err != nil {
+		runtime.LockOSThread() // so that the thread's clock measures the pass
+		began := threadCPU()
+		err := s.pass()
+		spent += threadCPU() - began + wakeCost
+		runtime.UnlockOSThread()
+		if err != nil {
 			s.err = err
 			return
 		}
-		s.passes.Add(1)
-		spent = threadCPU() - began
 		// The mean cost of a pass times share, but never faster than minPeriod.
-		mean := spent / time.Duration(s.passes.Load())
-		period = max(minPeriod, mean*share)
-		if time.Since(start) > 0 && float64(spent) > 0.012*float64(time.Since(start)) {
-			period += period / 4
-		}
+		n := s.passes.Add(1)
+		period = max(minPeriod, share*spent/time.Duration(n))
 	}
 }
+
+// wakeCost is what it takes to wake up for a pass, which the pass itself does not see.
+const wakeCost = 10 * time.Microsecond
 
 func threadCPU() time.Duration {
 	var ts unix.Timespec
@@ -178,7 +179,8 @@ type seen struct {
 	g      uint64
 	goid   uint64
 	body   []byte
-	again  []byte
+	again  []byte // and once more, for a call
+	slot   []byte // the head of its slot then
 	frames []uint64
 }
 
@@ -188,25 +190,21 @@ func (s *sampler) pass() error {
 		return err
 	}
 	var all []seen
-	inFlight := false
 	for _, sl := range slots {
-		inFlight = inFlight || sl.Kind == segment.KindCall
 		if sl.G == 0 || sl.G%8 != 0 {
 			continue
 		}
 		all = append(all, seen{owner: profile.Owner{Call: sl.Call, Slot: sl.Index, Kind: sl.Kind, Conn: sl.Conn}, g: sl.G, goid: sl.Goid})
 	}
-	// Nobody waits for an idle reader.
-	if !inFlight || len(all) == 0 {
+	if len(all) == 0 {
 		return nil
 	}
-	addrs, into, again := make([]uint64, len(all)), make([][]byte, len(all)), make([][]byte, len(all))
-	buf := make([]byte, 2*len(all)*s.need)
+	addrs, into := make([]uint64, len(all)), make([][]byte, len(all))
+	buf := make([]byte, len(all)*s.need)
 	for i := range all {
 		addrs[i] = all[i].g
-		into[i], buf = buf[:s.need:s.need], buf[s.need:]
-		again[i], buf = buf[:s.need:s.need], buf[s.need:]
-		all[i].body, all[i].again = into[i], again[i]
+		into[i] = buf[i*s.need : (i+1)*s.need]
+		all[i].body = into[i]
 	}
 	at := monotonic()
 	if err := s.read(addrs, into); err != nil {
@@ -215,7 +213,7 @@ func (s *sampler) pass() error {
 	if err := s.walk(all); err != nil {
 		return s.ended(err)
 	}
-	if err := s.read(addrs, again); err != nil {
+	if err := s.lookAgain(all); err != nil {
 		return s.ended(err)
 	}
 	s.mu.Lock()
@@ -253,11 +251,35 @@ func (s *sampler) status(body []byte) uint32 {
 	return binary.LittleEndian.Uint32(body[s.h.GStatus:]) &^ gScan
 }
 
+// lookAgain reads the calls' goroutines once more, and their slots: a call may have
+// ended meanwhile and left its goroutine to another. A role stays.
+func (s *sampler) lookAgain(all []seen) error {
+	var addrs []uint64
+	var into [][]byte
+	for i := range all {
+		o := &all[i]
+		if o.owner.Call == 0 {
+			continue
+		}
+		buf := make([]byte, s.need+slotHead)
+		o.again, o.slot = buf[:s.need], buf[s.need:]
+		addrs = append(addrs, o.g, s.h.Base+uint64(s.h.SlotsOff)+uint64(o.owner.Slot)*segment.SlotSize)
+		into = append(into, o.again, o.slot)
+	}
+	return s.read(addrs, into)
+}
+
 // changed says whether the goroutine moved on while it was read, or is another
 // one at the same address.
 func (s *sampler) changed(o *seen) bool {
 	u64 := func(b []byte, off uint32) uint64 { return binary.LittleEndian.Uint64(b[off:]) }
-	if u64(o.body, s.h.GGoid) != o.goid || u64(o.again, s.h.GGoid) != o.goid {
+	if u64(o.body, s.h.GGoid) != o.goid {
+		return true
+	}
+	if o.again == nil {
+		return false
+	}
+	if u64(o.again, s.h.GGoid) != o.goid || u64(o.slot, 0) != o.owner.Call || u64(o.slot, 8) != o.g {
 		return true
 	}
 	if s.status(o.body) != s.status(o.again) {

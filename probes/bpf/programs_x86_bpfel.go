@@ -27,6 +27,14 @@ type ProgramsCpu struct {
 		Vector uint32
 		Own    uint32
 	}
+	Runs [8]struct {
+		_     structs.HostLayout
+		Start uint64
+		Tgid  uint32
+		Tid   uint32
+		Comm  [16]int8
+	}
+	LastRun uint64
 }
 
 type ProgramsEvent struct {
@@ -72,9 +80,6 @@ type ProgramsPending struct {
 	Syscall     int32
 	UserStack   int32
 	KernelStack int32
-	WhoTgid     uint32
-	WhoTid      uint32
-	Who         [16]int8
 	Flags       uint8
 	_           [7]byte
 }

@@ -56,8 +56,6 @@ struct pending {
 	struct tag tag;
 	__u32 state;
 	__s32 syscall, user_stack, kernel_stack;
-	__u32 who_tgid, who_tid;
-	char who[16];
 	__u8 flags;
 };
 
@@ -113,6 +111,16 @@ struct {
 	__type(value, struct total);
 } totals SEC(".maps");
 
+/* The last tasks that ran on a CPU, so that a thread that waited for it can be
+ * told who had it for most of the time. */
+#define RUNS 8
+
+struct run {
+	__u64 start;
+	__u32 tgid, tid;
+	char comm[16];
+};
+
 #define DEPTH 4
 
 struct frame {
@@ -127,6 +135,8 @@ struct cpu {
 	__u32 stacks;
 	__u64 stacks_since;
 	struct frame frames[DEPTH];
+	struct run runs[RUNS];
+	__u64 last_run; /* how many runs there were */
 };
 
 struct {
@@ -265,74 +275,117 @@ static __always_inline void take_stacks(void *ctx, struct pending *p, __u64 now)
 		count(LOST_STACKS);
 }
 
+/* Waits shorter than this that hit no call are not worth an event. */
+#define SHORT_WAIT 5000
+
+static __always_inline struct run *run_at(struct cpu *c, __u64 i)
+{
+	__u32 k = i;
+	asm volatile("%0 &= 7" : "+r"(k));
+	return &c->runs[k];
+}
+
+/* Names the task that had this CPU longest since a time. */
+static __always_inline void name_runner(struct event *e, struct cpu *c, __u64 since, __u64 now)
+{
+	__u64 end = now, most = 0;
+	struct run *best = 0;
+
+	for (int i = 0; i < RUNS; i++) {
+		struct run *r = run_at(c, c->last_run - i);
+		__u64 from = r->start > since ? r->start : since;
+		if (end > from && r->tid && r->tid != e->tid && end - from > most) {
+			most = end - from;
+			best = r;
+		}
+		end = r->start;
+		if (end <= since)
+			break;
+	}
+	if (!best)
+		return;
+	e->who_tgid = best->tgid;
+	e->who_tid = best->tid;
+	__builtin_memcpy(e->who, best->comm, sizeof(e->who));
+}
+
+static __always_inline void switched_out(void *ctx, bool preempt, struct task_struct *prev, __u64 now)
+{
+	struct tag t;
+	find(prev, &t);
+	struct pending *p = bpf_task_storage_get(&threads, prev, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!p) {
+		count(LOST_EVENTS);
+		return;
+	}
+	__u32 state = prev->__state;
+	p->tag = t;
+	p->wake = 0;
+	p->flags = 0;
+	p->state = state;
+	p->syscall = -1;
+	p->user_stack = p->kernel_stack = -1;
+	if (preempt || state == 0) {
+		p->flags |= PREEMPTED;
+	} else if (t.found) {
+		if (BPF_CORE_READ_BITFIELD(prev, in_iowait))
+			p->flags |= IOWAIT;
+		struct pt_regs *r = (struct pt_regs *)bpf_task_pt_regs(prev);
+		p->syscall = (int)BPF_CORE_READ(r, orig_ax);
+		take_stacks(ctx, p, now);
+	}
+	if (!t.found)
+		count(UNTAGGED);
+	p->start = now;
+}
+
+static __always_inline void switched_in(struct cpu *c, struct task_struct *next, __u64 now)
+{
+	struct pending *p = bpf_task_storage_get(&threads, next, 0, 0);
+	if (!p || !p->start)
+		return;
+	__u64 start = p->start, runnable = p->flags & PREEMPTED ? start : p->wake;
+	p->start = 0;
+	/* A thread that runs no call may still be what calls wait for: the one that
+	 * would have found the goroutine runnable. Its wait for a CPU counts then. */
+	if (!p->tag.found && (!runnable || now - runnable < SHORT_WAIT))
+		return;
+	struct event *e = reserve();
+	if (!e)
+		return;
+	e->kind = OFF_CPU;
+	e->tid = next->pid;
+	e->start = start;
+	e->wake = p->wake;
+	e->end = now;
+	set_tag(e, &p->tag);
+	e->flags = p->flags;
+	e->state = p->state;
+	e->syscall = p->syscall;
+	e->user_stack = p->user_stack;
+	e->kernel_stack = p->kernel_stack;
+	if (runnable)
+		name_runner(e, c, runnable, now);
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	__u64 now = bpf_ktime_get_ns();
+	struct cpu *c = this_cpu();
 
-	if (prev->tgid == target) {
-		struct tag t;
-		find(prev, &t);
-		struct pending *p = bpf_task_storage_get(&threads, prev, 0, t.found ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
-		if (p && !t.found) {
-			p->start = 0;
-		} else if (p) {
-			__u32 state = prev->__state;
-			p->tag = t;
-			p->wake = 0;
-			p->flags = 0;
-			p->state = state;
-			p->syscall = -1;
-			p->user_stack = p->kernel_stack = -1;
-			p->who_tgid = p->who_tid = 0;
-			if (preempt || state == 0) {
-				p->flags |= PREEMPTED;
-				p->who_tgid = next->tgid;
-				p->who_tid = next->pid;
-				BPF_CORE_READ_STR_INTO(&p->who, next, comm);
-			} else {
-				if (BPF_CORE_READ_BITFIELD(prev, in_iowait))
-					p->flags |= IOWAIT;
-				struct pt_regs *r = (struct pt_regs *)bpf_task_pt_regs(prev);
-				p->syscall = (int)BPF_CORE_READ(r, orig_ax);
-				take_stacks(ctx, p, now);
-			}
-			p->start = now;
-		} else {
-			count(t.found ? LOST_EVENTS : UNTAGGED);
-		}
-	}
-	if (next->tgid == target) {
-		struct pending *p = bpf_task_storage_get(&threads, next, 0, 0);
-		if (p && p->start) {
-			struct event *e = reserve();
-			if (e) {
-				e->kind = OFF_CPU;
-				e->tid = next->pid;
-				e->start = p->start;
-				e->wake = p->wake;
-				e->end = now;
-				set_tag(e, &p->tag);
-				e->flags = p->flags;
-				e->state = p->state;
-				e->syscall = p->syscall;
-				e->user_stack = p->user_stack;
-				e->kernel_stack = p->kernel_stack;
-				/* Who had the CPU until now; where that is nobody, who took it. */
-				if (prev->pid && prev->pid != next->pid) {
-					e->who_tgid = prev->tgid;
-					e->who_tid = prev->pid;
-					BPF_CORE_READ_STR_INTO(&e->who, prev, comm);
-				} else {
-					e->who_tgid = p->who_tgid;
-					e->who_tid = p->who_tid;
-					__builtin_memcpy(e->who, p->who, sizeof(e->who));
-				}
-				bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
-			}
-			p->start = 0;
-		}
-	}
+	if (!c)
+		return 0;
+	if (prev->tgid == target)
+		switched_out(ctx, preempt, prev, now);
+	if (next->tgid == target)
+		switched_in(c, next, now);
+	struct run *r = run_at(c, ++c->last_run);
+	r->start = now;
+	r->tgid = next->tgid;
+	r->tid = next->pid;
+	BPF_CORE_READ_STR_INTO(&r->comm, next, comm);
 	return 0;
 }
 

@@ -14,7 +14,8 @@ import (
 
 // Handler serves a call. req is valid until it returns; it may return req or a
 // part of it. ctx ends at the caller's deadline and when the connection breaks.
-// An error becomes the caller's RemoteError. With workers, a handler runs beside
+// An error becomes the caller's RemoteError, and so does a panic, whose stack is
+// logged; runtime.Goexit ends the goroutine that serves others too. With workers, a handler runs beside
 // others; without, beside those of other connections only.
 type Handler func(ctx context.Context, req []byte) ([]byte, error)
 

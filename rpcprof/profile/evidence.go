@@ -47,7 +47,8 @@ type Role struct {
 }
 
 // Owner says what an interval or a sample belongs to: a call, or a role and
-// through it the calls that wait for it.
+// through it the calls that wait for it. The zero Owner is the process: one of its
+// threads, which ran no call, waited for a CPU.
 type Owner struct {
 	Call uint64 // 0 for a role
 	Slot uint32

@@ -14,6 +14,7 @@ type part struct {
 	cause      Cause
 	culprit    string
 	stack      int32
+	rank       int
 }
 
 // rank resolves overlaps: what runs on top of the rest comes first. A lower rank wins.
@@ -69,6 +70,7 @@ type evidence struct {
 	byID    map[uint64]int
 	direct  map[uint64]*timeline // by call
 	roles   map[uint32]*timeline // by role slot
+	process timeline             // threads that ran no call and waited for a CPU
 	reader  map[uint32]uint32    // connection to its reader's slot
 	writer  map[uint32]uint32
 	holds   map[uint32]*timeline // by role slot: the calls it ran; Interval.Call says which
@@ -115,10 +117,13 @@ func arrange(e *Evidence) *evidence {
 		if iv.End <= iv.Start {
 			continue
 		}
-		if iv.Call != 0 {
+		switch {
+		case iv.Call != 0:
 			at(x.direct, iv.Call).add(iv)
-		} else {
+		case iv.Kind != segment.KindFree:
 			at(x.roles, iv.Slot).add(iv)
+		case iv.Cause == RunQueue:
+			x.process.add(iv)
 		}
 	}
 	return x
@@ -168,7 +173,16 @@ func (x *evidence) partition() {
 // collect gathers what is known exactly about one stage of a call.
 func (x *evidence) collect(j *joined, s span, out []part) []part {
 	take := func(iv *Interval) {
-		out = append(out, part{max(iv.Start, s.start), min(iv.End, s.end), iv.Cause, iv.Culprit, iv.Stack})
+		out = append(out, part{max(iv.Start, s.start), min(iv.End, s.end), iv.Cause, iv.Culprit, iv.Stack, rank(iv.Cause)})
+	}
+	// The goroutine that the call waits for needs a thread, and the one that would
+	// run it waits for a CPU. It explains what nothing nearer does.
+	process := func() {
+		n := len(out)
+		x.process.each(s.start, s.end, take)
+		for i := n; i < len(out); i++ {
+			out[i].rank = rank(Behind) + 1
+		}
 	}
 	x.direct[j.ID].each(s.start, s.end, take)
 	inline := j.Worker != 0 && j.Worker == x.reader[j.Conn]
@@ -178,6 +192,7 @@ func (x *evidence) collect(j *joined, s span, out []part) []part {
 			x.roles[r].each(s.start, s.end, take)
 			out = x.behind(j, s, []uint32{r}, 1, out)
 		}
+		process()
 	case segment.StageQueue:
 		if j.Worker != 0 {
 			x.roles[j.Worker].each(s.start, s.end, take)
@@ -189,6 +204,7 @@ func (x *evidence) collect(j *joined, s span, out []part) []part {
 			ws := x.workers[j.Queue]
 			out = x.behind(j, s, ws, max(len(ws), int(j.Workers)), out)
 		}
+		process()
 	case segment.StageEncode:
 		if w := x.writer[j.Conn]; w != 0 {
 			x.roles[w].each(s.start, s.end, take)
@@ -198,6 +214,7 @@ func (x *evidence) collect(j *joined, s span, out []part) []part {
 				take(iv)
 			}
 		})
+		process()
 	case segment.StageWrite:
 		if w := x.writer[j.Conn]; w != 0 {
 			x.roles[w].each(s.start, s.end, take)
@@ -242,7 +259,7 @@ func (x *evidence) behind(j *joined, s span, workers []uint32, all int, out []pa
 		for _, h := range held {
 			if h.Start <= a && h.End >= b {
 				lo, hi := a+(b-a)*int64(k)/int64(n), a+(b-a)*int64(k+1)/int64(n)
-				out = append(out, part{lo, hi, Behind, h.Culprit, -1})
+				out = append(out, part{lo, hi, Behind, h.Culprit, -1, rank(Behind)})
 				k++
 			}
 		}
@@ -267,7 +284,7 @@ func resolve(in []part, lo, hi int64) []part {
 	cuts = slices.Compact(cuts)
 	// A total order of the parts, so that the order of the input does not matter.
 	slices.SortFunc(in, func(a, b part) int {
-		return cmp.Or(cmp.Compare(rank(a.cause), rank(b.cause)), cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end),
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end),
 			cmp.Compare(a.cause, b.cause), cmp.Compare(a.culprit, b.culprit), cmp.Compare(a.stack, b.stack))
 	})
 	var out []part
@@ -280,7 +297,7 @@ func resolve(in []part, lo, hi int64) []part {
 			if n := len(out); n > 0 && out[n-1].end == a && out[n-1].cause == p.cause && out[n-1].culprit == p.culprit && out[n-1].stack == p.stack {
 				out[n-1].end = b
 			} else {
-				out = append(out, part{a, b, p.cause, p.culprit, p.stack})
+				out = append(out, part{a, b, p.cause, p.culprit, p.stack, p.rank})
 			}
 			break
 		}

@@ -63,8 +63,8 @@ func roleCause(s Sample, from segment.Stage) (Cause, bool) {
 		// It is parked, yet what it waits for is there already: it is about to be
 		// made runnable. The design calls that go.sched.
 		return GoSched, true
-	case s.Kind == segment.KindWriter && from == segment.StageWrite:
-		return s.Cause, true
+	case s.Kind == segment.KindWriter && from == segment.StageWrite && s.Cause == GoNet:
+		return s.Cause, true // the socket takes no more
 	}
 	return s.Cause, false
 }

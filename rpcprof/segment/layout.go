@@ -161,6 +161,7 @@ type Header struct {
 	MethodsOff, MethodCap uint32
 	MethodCount, _        uint32
 	ConnsOff, ConnCap     uint32
+	ConnHigh, _           uint32 // entries [0, ConnHigh) have ever been used
 	SlotsOff, SlotCap     uint32 // call slots first, then role slots
 	CallSlots, _          uint32 // how many of SlotCap are for calls
 	CallHigh, RoleHigh    uint32 // slots [0, CallHigh) and [CallSlots, RoleHigh) have ever been used

@@ -22,7 +22,8 @@ type Reader struct {
 	src  io.ReaderAt
 	h    Header // as accepted; sizes and offsets are taken from here only
 	last []uint64
-	buf  []byte
+	now  Header    // scratch
+	part [256]Slot // scratch
 	// Overwritten counts finished calls that were gone before they were read.
 	Overwritten uint64
 	// Torn counts records that were damaged when they were read.
@@ -125,7 +126,11 @@ func (r *Reader) Methods() ([]Method, error) {
 
 // Conns reads the connections that were ever entered, open or closed.
 func (r *Reader) Conns() ([]Conn, error) {
-	all, err := readTable[Conn](r.src, uint64(r.h.ConnsOff), int(r.h.ConnCap))
+	h := &r.now
+	if err := readInto(r.src, 0, h); err != nil {
+		return nil, err
+	}
+	all, err := readTable[Conn](r.src, uint64(r.h.ConnsOff), int(min(h.ConnHigh, r.h.ConnCap)))
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +160,8 @@ func (r *Reader) Slots() ([]SlotState, error) {
 // SlotsInto is Slots with the result appended to out, for callers that look often.
 // Only the part of the table that was ever used is read.
 func (r *Reader) SlotsInto(out []SlotState) ([]SlotState, error) {
-	var h Header
-	if err := readInto(r.src, 0, &h); err != nil {
+	h := &r.now
+	if err := readInto(r.src, 0, h); err != nil {
 		return out, err
 	}
 	calls := min(h.CallHigh, r.h.CallSlots)
@@ -169,15 +174,14 @@ func (r *Reader) SlotsInto(out []SlotState) ([]SlotState, error) {
 }
 
 func (r *Reader) slotRange(out []SlotState, from, to uint32) ([]SlotState, error) {
-	const chunk = 256
-	var part [chunk]Slot
+	chunk := uint32(len(r.part))
 	for at := from; at < to; at += chunk {
 		n := min(chunk, to-at)
-		b := unsafe.Slice((*byte)(unsafe.Pointer(&part)), n*SlotSize)
+		b := unsafe.Slice((*byte)(unsafe.Pointer(&r.part)), n*SlotSize)
 		if err := readFull(r.src, uint64(r.h.SlotsOff)+uint64(at)*SlotSize, b); err != nil {
 			return out, err
 		}
-		for i, s := range part[:n] {
+		for i, s := range r.part[:n] {
 			index := at + uint32(i)
 			call := index < r.h.CallSlots
 			switch {

@@ -194,6 +194,9 @@ func (w *Writer) OpenConn(c Conn) uint32 {
 	atomic.StoreUint32(&e.Open, 0)
 	*e = c
 	atomic.StoreUint32(&e.Open, 1)
+	if i >= w.Header.ConnHigh {
+		atomic.StoreUint32(&w.Header.ConnHigh, i+1)
+	}
 	return c.ID
 }
 
