@@ -2,7 +2,6 @@ package rpcprof
 
 import (
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
@@ -38,9 +37,9 @@ type Call struct {
 	p     *Profiler
 	slot  *segment.Slot
 	rec   segment.Record
-	entry *segment.IndexEntry // where its goroutine is bound, nil when it is not
-	g     unsafe.Pointer
-	prev  uint32 // the slot that was bound there before
+	g     uintptr             // the goroutine that runs it, 0 none
+	entry *segment.IndexEntry // where that one is bound, nil when it is not
+	prev  uint32              // the slot that was bound there before
 	live  bool
 
 	number uint32
@@ -50,10 +49,17 @@ type Call struct {
 
 // Begin starts a call whose request was complete at the given time; requests cut
 // from one read share that time. conn may be nil. It gives nil, which is safe to
-// use, when the call cannot be recorded; that is counted.
+// use, when the call cannot be recorded; that is counted until Close.
 func (p *Profiler) Begin(m *Method, conn *Conn, recv int64) *Call {
-	if p == nil || p.seg == nil || m == nil {
+	if p == nil || p.seg == nil || p.closed.Load() {
 		return nil
+	}
+	if m == nil || m.p != p {
+		atomic.AddUint64(&p.seg.Header.LostCalls, 1)
+		return nil
+	}
+	if recv <= 0 {
+		recv = Now()
 	}
 	var c *Call
 	var id uint64
@@ -82,19 +88,20 @@ func (p *Profiler) Begin(m *Method, conn *Conn, recv int64) *Call {
 		return nil
 	}
 	c.live = true
-	c.rec = segment.Record{Call: id, Method: m.id, Offset: segment.NoOffset, RecvTID: p.off.tid(getg())}
-	s := c.slot
+	r, s := &c.rec, c.slot
+	*r = segment.Record{}
+	r.Call, r.Method, r.Offset, r.RecvTID = id, m.id, segment.NoOffset, p.off.tid(getg())
 	s.Method, s.Stage, s.StageStart = m.id, segment.StageQueue, recv
-	if conn != nil {
-		c.rec.Conn, s.Conn = conn.id, conn.id
-	} else {
-		s.Conn = 0
+	s.Conn = 0
+	if conn != nil && conn.p == p {
+		r.Conn, s.Conn = conn.id, conn.id
 	}
-	c.rec.Stamps[Recv] = recv
-	s.Stamps = [segment.Stamps]int64{recv}
+	r.Stamps[Recv] = recv
+	s.Stamps = [segment.Stamps]int64{}
+	s.Stamps[Recv] = recv
 	s.Worker, s.Queue, s.TID, s.Parent = 0, 0, 0, 0
 	s.Kind = segment.KindCall
-	atomic.StoreUint64(&s.Call, id)
+	store64(&s.Call, id)
 	return c
 }
 
@@ -103,19 +110,22 @@ func (p *Profiler) Begin(m *Method, conn *Conn, recv int64) *Call {
 // the number of the read it was cut from, its position there (from 0) and how
 // many were cut from that read.
 func (c *Call) Request(size int, offset int64, read uint32, pos, of int) {
-	if c == nil {
+	if c == nil || !c.live {
 		return
 	}
-	c.rec.BytesIn = uint32(size)
+	c.rec.BytesIn = bytes32(size)
 	if offset >= 0 {
 		c.rec.Offset = uint64(offset)
 	}
-	c.rec.Batch, c.rec.BatchPos, c.rec.BatchSize = read, uint16(min(pos, 1<<16-1)), uint16(min(of, 1<<16-1))
+	of = min(max(of, 0), 1<<16-1)
+	c.rec.Batch, c.rec.BatchPos, c.rec.BatchSize = read, uint16(min(max(pos, 0), of)), uint16(of)
 }
+
+func bytes32(n int) uint32 { return uint32(min(max(int64(n), 0), 1<<32-1)) }
 
 // Enqueue says which queue the call waits in.
 func (c *Call) Enqueue(q *Queue) {
-	if c == nil || q == nil {
+	if c == nil || !c.live || q == nil || q.p != c.p {
 		return
 	}
 	c.rec.Queue, c.slot.Queue = q.id, q.id
@@ -123,7 +133,7 @@ func (c *Call) Enqueue(q *Queue) {
 
 // Trace sets the ids of the trace the call belongs to.
 func (c *Call) Trace(trace [16]byte, span [8]byte) {
-	if c != nil {
+	if c != nil && c.live {
 		c.rec.TraceID, c.rec.SpanID = trace, span
 	}
 }
@@ -136,7 +146,13 @@ func (c *Call) Start(r *Role, at int64) {
 		return
 	}
 	p, s := c.p, c.slot
+	if c.g != 0 { // started before, and handed on
+		c.unbind()
+	}
 	c.StampAt(Dequeue, at)
+	if r != nil && (r.slot == nil || r.p != p) {
+		r = nil
+	}
 	if r != nil {
 		s.Worker, c.rec.Worker = r.index, r.index
 		if r.workers != nil {
@@ -144,21 +160,33 @@ func (c *Call) Start(r *Role, at int64) {
 			s.Queue, c.rec.Queue = r.queue, r.queue
 		}
 	}
-	c.g = getg()
-	s.Goid = p.off.goid(c.g)
-	c.rec.Goid = s.Goid
-	s.TID = p.off.tid(c.g)
-	c.rec.HandlerTID = s.TID
-	s.G = uint64(uintptr(c.g))
+	g := getg()
+	c.g = uintptr(g)
+	goid, tid := p.off.goid(g), p.off.tid(g)
+	c.rec.Goid, c.rec.HandlerTID = goid, tid
+	store64(&s.Goid, goid)
+	s.TID = tid
+	store64(&s.G, uint64(c.g))
 	if c.number >= p.callSlots {
 		return
 	}
-	if r != nil && r.g == c.g && r.entry != nil {
-		c.entry, c.prev = r.entry, r.entry.Slot
-		atomic.StoreUint32(&r.entry.Slot, c.number)
+	if r != nil && r.g == c.g && r.entry != nil && atomic.LoadUint64(&r.entry.G) == uint64(c.g) {
+		c.entry, c.prev = r.entry, atomic.LoadUint32(&r.entry.Slot)
+		store32(&r.entry.Slot, c.number)
 		return
 	}
 	c.entry, c.prev = p.bind(c.g, c.number)
+}
+
+// unbind ends what Start began.
+func (c *Call) unbind() {
+	g := c.g
+	store64(&c.slot.G, 0)
+	if c.entry != nil {
+		c.p.unbind(c.entry, binding{uint64(g), c.rec.Goid, c.number}, c.prev, c.slot.Worker)
+		c.entry = nil
+	}
+	c.g = 0
 }
 
 // Stamp takes a stamp now.
@@ -171,7 +199,7 @@ func (c *Call) Stamp(s Stamp) {
 // StampAt takes a stamp at a time that was read already: where two instants are
 // one, they share it.
 func (c *Call) StampAt(s Stamp, at int64) {
-	if c == nil || !c.live || s >= segment.Stamps {
+	if c == nil || !c.live || s >= segment.Stamps || at <= 0 {
 		return
 	}
 	c.rec.Stamps[s] = at
@@ -189,19 +217,17 @@ func (c *Call) StampAt(s Stamp, at int64) {
 // Release says that the worker is free again, and unbinds the call from its
 // goroutine. End does it where it was not done.
 func (c *Call) Release(at int64) {
-	if c == nil || !c.live || c.g == nil {
+	if c == nil || !c.live || c.g == 0 {
 		return
 	}
 	c.rec.Release = at
-	c.slot.G = 0
-	c.p.unbind(c.entry, c.g, c.prev)
-	c.entry, c.g = nil, nil
+	c.unbind()
 }
 
 // Reply gives the reply's size in bytes.
 func (c *Call) Reply(size int) {
-	if c != nil {
-		c.rec.BytesOut = uint32(size)
+	if c != nil && c.live {
+		c.rec.BytesOut = bytes32(size)
 	}
 }
 
@@ -211,22 +237,31 @@ func (c *Call) End(o Outcome) {
 	if c == nil || !c.live {
 		return
 	}
-	if c.g != nil {
+	if c.g != 0 {
 		c.Release(c.lastStamp())
 	}
+	p := c.p
 	c.live = false
+	if o >= segment.Outcomes {
+		o = Error
+	}
 	c.rec.Outcome = o
 	c.slot.Kind = segment.KindFree
-	atomic.StoreUint64(&c.slot.Call, 0)
-	s := c.p.pin()
+	store64(&c.slot.Call, 0)
+	closed := p.closed.Load()
+	s := p.pin()
 	if s == nil {
-		atomic.AddUint64(&c.p.seg.Header.LostCalls, 1)
-		c.p.extraOrFree(c)
+		if !closed {
+			atomic.AddUint64(&p.seg.Header.LostCalls, 1)
+		}
+		p.extraOrFree(c)
 		return
 	}
-	s.record(c)
-	c.p.give(s, c)
-	c.p.unpin(s)
+	if !closed {
+		s.record(c)
+	}
+	p.give(s, c)
+	p.unpin(s)
 }
 
 // extraOrFree returns a call without a shard.

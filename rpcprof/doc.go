@@ -8,8 +8,9 @@
 //	prof := rpcprof.New(rpcprof.Config{Service: "orders"})
 //	conn := prof.Conn(netConn)              // once a connection
 //	reader := conn.Reader()                 // on the goroutine that reads it
+//	worker := prof.Queue().Worker()         // on each goroutine that serves calls; or nil
 //
-//	call := conn.Begin(method, rpcprof.Now())  // the request's frame is complete
+//	call := prof.Begin(method, conn, rpcprof.Now()) // the request's frame is complete
 //	call.Start(worker, rpcprof.Now())          // a worker has taken it
 //	call.Stamp(rpcprof.Handler)                // user code starts
 //	call.Stamp(rpcprof.Handled)                // user code has returned

@@ -45,6 +45,13 @@ func look(addr uintptr, b []byte) error {
 
 func word(b []byte, off uint) uintptr { return uintptr(binary.NativeEndian.Uint64(b[off:])) }
 
+// status reads a goroutine's state without the bit that the garbage collector
+// sets while it scans the stack.
+func status(b []byte, off uint) uint32 {
+	const scan = 0x1000
+	return binary.NativeEndian.Uint32(b[off:]) &^ scan
+}
+
 // running is what a goroutine sees of itself.
 type running struct {
 	g    uintptr
@@ -238,8 +245,8 @@ func (o *offsets) searchWaiting(self []running, ws *[4]parked) (err error) {
 		return err
 	}
 	if o.gStatus, err = only("g.atomicstatus", gBytes-8, 4, func(off uint) bool {
-		return all(ws[:], func(p *parked) bool { return binary.NativeEndian.Uint32(p.body[off:]) == statusWaiting }) &&
-			all(self, func(r *running) bool { return binary.NativeEndian.Uint32(r.body[off:]) == statusSyscall })
+		return all(ws[:], func(p *parked) bool { return status(p.body[:], off) == statusWaiting }) &&
+			all(self, func(r *running) bool { return status(r.body[:], off) == statusSyscall })
 	}); err != nil {
 		return err
 	}

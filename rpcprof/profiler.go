@@ -40,8 +40,11 @@ type Profiler struct {
 	roles   []uint32 // free role slots
 	methods map[string]*Method
 	other   *Method
-	closed  bool
+	closed  atomic.Bool // set with the lock held
 }
+
+// maxPs is how many Ps have a shard of their own; those beyond share one.
+const maxPs = 256
 
 // New makes a Profiler. It is always usable; Err says what is degraded.
 // Recording needs about 2 MB of memory at once and, as calls come, up to 8 MB
@@ -53,7 +56,7 @@ func New(cfg Config) *Profiler {
 		slots = 4096
 	}
 	slots = (slots + chunkSize - 1) / chunkSize * chunkSize
-	shards := min(max(runtime.NumCPU(), runtime.GOMAXPROCS(0)), 64)
+	shards := min(max(runtime.NumCPU(), runtime.GOMAXPROCS(0)), maxPs)
 	w, err := segment.NewWriter(segment.Options{
 		Service: cfg.Service, Methods: cfg.Methods, CallSlots: slots, Shards: shards,
 	})
@@ -111,10 +114,9 @@ func (p *Profiler) Close() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed.Swap(true) {
 		return nil
 	}
-	p.closed = true
 	// The mapping stays until nothing refers to the Profiler any more: goroutines
 	// may still hold calls that point into it.
 	p.seg.Close()
@@ -123,6 +125,7 @@ func (p *Profiler) Close() error {
 
 // Method is a method of the service, by its fully qualified name.
 type Method struct {
+	p    *Profiler
 	id   uint32
 	name string
 }
@@ -139,13 +142,14 @@ func (p *Profiler) Method(name string) *Method {
 		return m
 	}
 	if p.other != nil && len(p.methods) >= len(p.seg.Methods) {
+		atomic.AddUint64(&p.seg.Header.MethodsRefused, 1)
 		return p.other
 	}
 	id, ok := p.seg.AddMethod(name, segment.Server)
 	if !ok {
 		return p.other
 	}
-	m := &Method{id: id, name: name}
+	m := &Method{p: p, id: id, name: name}
 	p.methods[name] = m
 	return m
 }
@@ -175,7 +179,7 @@ func (p *Profiler) Queue() *Queue {
 
 // Worker makes the calling goroutine a worker of the queue until the Role is closed.
 func (q *Queue) Worker() *Role {
-	if q == nil {
+	if q == nil || q.p == nil {
 		return nil
 	}
 	r := q.p.role(segment.KindWorker, 0, q.id)
@@ -221,7 +225,7 @@ func (c *Conn) Reader() *Role { return c.role(segment.KindReader) }
 func (c *Conn) Writer() *Role { return c.role(segment.KindWriter) }
 
 func (c *Conn) role(k segment.Kind) *Role {
-	if c == nil {
+	if c == nil || c.p == nil {
 		return nil
 	}
 	r := c.p.role(k, c.id, 0)
@@ -233,7 +237,9 @@ func (c *Conn) role(k segment.Kind) *Role {
 
 // Close marks the connection closed.
 func (c *Conn) Close() {
-	if c != nil {
-		c.p.seg.CloseConn(c.id)
+	if c == nil || c.p == nil {
+		return
 	}
+	c.p.seg.CloseConn(c.id)
+	runtime.KeepAlive(c.p) // which keeps the segment mapped
 }

@@ -2,7 +2,6 @@ package rpcprof
 
 import (
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
@@ -15,7 +14,9 @@ type Role struct {
 	slot    *segment.Slot
 	index   uint32
 	entry   *segment.IndexEntry
-	g       unsafe.Pointer
+	prev    uint32 // the slot that was bound there before
+	g       uintptr
+	goid    uint64
 	queue   uint32
 	workers *atomic.Int32
 }
@@ -24,9 +25,12 @@ const noSlot = ^uint32(0)
 
 func (p *Profiler) role(k segment.Kind, conn, queue uint32) *Role {
 	p.mu.Lock()
-	if len(p.roles) == 0 || p.closed {
+	closed := p.closed.Load()
+	if len(p.roles) == 0 || closed {
 		p.mu.Unlock()
-		atomic.AddUint64(&p.seg.Header.NoRole, 1)
+		if !closed {
+			atomic.AddUint64(&p.seg.Header.NoRole, 1)
+		}
 		return nil
 	}
 	i := p.roles[len(p.roles)-1]
@@ -35,24 +39,29 @@ func (p *Profiler) role(k segment.Kind, conn, queue uint32) *Role {
 
 	r := &Role{p: p, slot: &p.seg.Slots[i], index: i, queue: queue}
 	s := r.slot
-	r.g = getg()
-	*s = segment.Slot{
-		G: uint64(uintptr(r.g)), Goid: p.off.goid(r.g), TID: p.off.tid(r.g),
-		Conn: conn, Queue: queue, Worker: i, StageStart: Now(),
-	}
+	g := getg()
+	r.g, r.goid = uintptr(g), p.off.goid(g)
+	s.TID, s.Conn, s.Queue, s.Worker, s.StageStart = p.off.tid(g), conn, queue, i, Now()
 	s.Kind = k
+	store64(&s.Goid, r.goid)
+	store64(&s.G, uint64(r.g))
 	raise(&p.seg.Header.RoleHigh, i+1)
-	r.entry, _ = p.bind(r.g, i)
+	r.entry, r.prev = p.bind(r.g, i)
 	return r
 }
 
-// Close ends the role. It is called on the goroutine that made it, before that ends.
+// Close ends the role. It is called on the goroutine that made it, before that
+// ends. Close on a role that has ended does nothing.
 func (r *Role) Close() {
 	if r == nil || r.slot == nil {
 		return
 	}
-	r.p.unbind(r.entry, r.g, noSlot)
-	r.slot.Kind, r.slot.G = segment.KindFree, 0
+	store64(&r.slot.G, 0)
+	r.slot.Kind = segment.KindFree
+	if r.entry != nil {
+		r.p.unbind(r.entry, binding{uint64(r.g), r.goid, r.index}, r.prev, noSlot)
+		r.entry = nil
+	}
 	if r.workers != nil {
 		r.workers.Add(-1)
 	}
@@ -64,22 +73,22 @@ func (r *Role) Close() {
 
 // bind makes the index lead from a goroutine to a slot. It gives the entry, nil
 // when the bucket is full, and the slot it led to before, or noSlot.
-func (p *Profiler) bind(g unsafe.Pointer, slot uint32) (*segment.IndexEntry, uint32) {
-	a := uint64(uintptr(g))
+func (p *Profiler) bind(g uintptr, slot uint32) (*segment.IndexEntry, uint32) {
+	a := uint64(g)
 	if a == 0 {
 		return nil, noSlot
 	}
 	b := &p.seg.Index[segment.BucketOf(a, p.seg.IndexBits)]
 	for i := range b {
 		if e := &b[i]; atomic.LoadUint64(&e.G) == a {
-			prev := e.Slot
-			atomic.StoreUint32(&e.Slot, slot)
+			prev := atomic.LoadUint32(&e.Slot)
+			store32(&e.Slot, slot)
 			return e, prev
 		}
 	}
 	for i := range b {
 		if e := &b[i]; atomic.LoadUint64(&e.G) == 0 && atomic.CompareAndSwapUint64(&e.G, 0, a) {
-			atomic.StoreUint32(&e.Slot, slot)
+			store32(&e.Slot, slot)
 			return e, noSlot
 		}
 	}
@@ -87,14 +96,34 @@ func (p *Profiler) bind(g unsafe.Pointer, slot uint32) (*segment.IndexEntry, uin
 	return nil, noSlot
 }
 
-// unbind takes a binding back and restores the one before it.
-func (p *Profiler) unbind(e *segment.IndexEntry, g unsafe.Pointer, prev uint32) {
-	if e == nil || atomic.LoadUint64(&e.G) != uint64(uintptr(g)) {
+// binding is a goroutine that the index leads to a slot.
+type binding struct {
+	g, goid uint64
+	slot    uint32
+}
+
+// unbind takes a binding back and restores the one before it, where that still
+// holds, else the worker's; otherwise the goroutine leaves the index. What was
+// bound over it meanwhile stays.
+func (p *Profiler) unbind(e *segment.IndexEntry, b binding, prev, worker uint32) {
+	if atomic.LoadUint64(&e.G) != b.g || atomic.LoadUint32(&e.Slot) != b.slot {
 		return
 	}
-	if prev != noSlot {
-		atomic.StoreUint32(&e.Slot, prev)
-		return
+	if !p.runs(prev, b) {
+		prev = worker
+		if !p.runs(prev, b) {
+			store64(&e.G, 0)
+			return
+		}
 	}
-	atomic.StoreUint64(&e.G, 0)
+	store32(&e.Slot, prev)
+}
+
+// runs says whether a slot is another one of the same goroutine.
+func (p *Profiler) runs(slot uint32, b binding) bool {
+	if slot >= uint32(len(p.seg.Slots)) || slot == b.slot {
+		return false
+	}
+	s := &p.seg.Slots[slot]
+	return atomic.LoadUint64(&s.G) == b.g && atomic.LoadUint64(&s.Goid) == b.goid
 }

@@ -72,12 +72,14 @@ func (s *shard) record(c *Call) {
 	head := s.Head.Head
 	c.rec.Seq = head + 1
 	s.Ring[head&s.mask] = c.rec
-	atomic.StoreUint64(&s.Head.Head, head+1)
+	store64(&s.Head.Head, head+1)
 }
 
+// add counts a duration. Snapshot reads histograms while they change.
 func add(h *segment.Histogram, ns int64) {
-	h[0] += uint64(ns)
-	h[1+segment.BucketFor(ns)]++
+	store64(&h[0], h[0]+uint64(ns))
+	n := &h[1+segment.BucketFor(ns)]
+	store64(n, *n+1)
 }
 
 // take gives a free call: the P's own, else from the pool. It gives nil when

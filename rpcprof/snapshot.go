@@ -1,6 +1,7 @@
 package rpcprof
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -70,6 +71,7 @@ func (p *Profiler) Snapshot() Snapshot {
 		}
 		out.Methods = append(out.Methods, m)
 	}
+	runtime.KeepAlive(p) // which keeps the segment mapped
 	return out
 }
 

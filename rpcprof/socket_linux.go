@@ -10,6 +10,11 @@ import (
 // socketCookie asks the kernel for the number by which its events name the
 // socket, 0 where there is none (SO_COOKIE, Linux 4.12).
 func socketCookie(nc net.Conn) uint64 {
+	for range 4 { // below TLS and the like
+		if in, ok := nc.(interface{ NetConn() net.Conn }); ok {
+			nc = in.NetConn()
+		}
+	}
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
 		return 0

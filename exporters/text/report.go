@@ -1,0 +1,249 @@
+package text
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/rpcprof/toolkit/rpcprof/blame"
+	"github.com/rpcprof/toolkit/rpcprof/profile"
+)
+
+// Options say how to write.
+type Options struct {
+	Width int  // columns, default 100
+	Color bool // escape sequences for a terminal
+}
+
+// Write writes the report. The error is the writer's.
+func Write(w io.Writer, r blame.Report, o Options) error {
+	if o.Width <= 0 {
+		o.Width = 100
+	}
+	p := &page{o: o}
+	p.verdicts(r)
+	p.methods(r.Profile)
+	p.bars(r.Profile)
+	p.threads(r.Profile)
+	p.interrupts(r.Profile)
+	p.inFlight(r.Profile)
+	p.footer(r.Profile)
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+type page struct {
+	b strings.Builder
+	o Options
+}
+
+// line writes one line, cut at the width.
+func (p *page) line(format string, args ...any) {
+	s := []rune(fmt.Sprintf(format, args...))
+	if len(s) > p.o.Width {
+		s = append(s[:p.o.Width-1], '…')
+	}
+	p.b.WriteString(strings.TrimRight(string(s), " "))
+	p.b.WriteByte('\n')
+}
+
+func (p *page) title(s string) {
+	p.b.WriteByte('\n')
+	if p.o.Color {
+		s = "\x1b[1m" + s + "\x1b[0m"
+	}
+	p.b.WriteString(s + "\n")
+}
+
+// wrapped writes text over several lines, each after the first indented.
+func (p *page) wrapped(first, rest, s string) {
+	at, indent := first, rest
+	for _, word := range strings.Fields(s) {
+		if len([]rune(at))+len([]rune(word))+1 > p.o.Width && strings.TrimSpace(at) != "" {
+			p.line("%s", at)
+			at = indent
+		}
+		if at != "" && !strings.HasSuffix(at, " ") {
+			at += " "
+		}
+		at += word
+	}
+	p.line("%s", at)
+}
+
+func (p *page) verdicts(r blame.Report) {
+	t := "rpcprof"
+	if len(r.Targets) > 0 {
+		x := r.Targets[0]
+		t = fmt.Sprintf("%s (pid %d)", x.Comm, x.PID)
+		if x.Service != "" {
+			t = fmt.Sprintf("%s, %s", x.Service, t)
+		}
+	}
+	calls := 0
+	for _, m := range r.Methods {
+		calls += m.Calls
+	}
+	p.line("%s: %s calls in %s", t, thousands(int64(calls)), blame.Duration(r.Window.EndNS-r.Window.StartNS))
+	p.b.WriteByte('\n')
+	if len(r.Verdicts) == 0 {
+		switch {
+		case len(r.Methods) == 0:
+			p.wrapped("", "", "No calls were seen, so there is nothing to judge.")
+		default:
+			p.wrapped("", "", fmt.Sprintf("Nothing stands out: no stage and cause adds %s or more to the slow calls of any method, and none dominates the typical ones.", blame.MinExcess))
+		}
+		return
+	}
+	for i, v := range r.Verdicts {
+		n := fmt.Sprintf("%d. ", i+1)
+		if p.o.Color {
+			p.b.WriteString("\x1b[1;31m" + n + "\x1b[0m")
+			// The number is written; the text is laid out as if it stood there.
+			sub := &page{o: p.o}
+			sub.wrapped("   ", "   ", v.Sentence)
+			p.b.WriteString(strings.TrimPrefix(sub.b.String(), "   "))
+			continue
+		}
+		p.wrapped(n, "   ", v.Sentence)
+	}
+}
+
+func (p *page) methods(pr *profile.Profile) {
+	if len(pr.Methods) == 0 {
+		return
+	}
+	p.title("Methods")
+	name := max(20, min(48, p.o.Width-52))
+	p.line("%-*s %9s %8s %9s %9s %9s", name, "", "calls", "not ok", "p50", "p99", "slow ≥")
+	for _, m := range pr.Methods[:min(len(pr.Methods), 20)] {
+		bad := m.Calls - m.Outcomes["ok"]
+		p.line("%-*s %9s %8s %9s %9s %9s", name, shorten(m.Method, name), thousands(int64(m.Calls)), thousands(int64(bad)),
+			blame.Duration(m.P50NS), blame.Duration(m.P99NS), blame.Duration(m.SlowThresholdNS))
+	}
+	if n := len(pr.Methods) - 20; n > 0 {
+		p.line("… and %d more", n)
+	}
+}
+
+// share is one stage and cause of a set.
+type share struct {
+	stage, cause string
+	ns           int64 // mean per call
+}
+
+func shares(s *profile.Set) []share {
+	var out []share
+	for stage, st := range s.Stages {
+		for cause, ns := range st.Causes {
+			if s.Calls > 0 {
+				out = append(out, share{stage, cause, ns / int64(s.Calls)})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b share) int {
+		return cmp.Or(cmp.Compare(b.ns, a.ns), cmp.Compare(a.stage, b.stage), cmp.Compare(a.cause, b.cause))
+	})
+	return out
+}
+
+func (p *page) bars(pr *profile.Profile) {
+	for _, m := range pr.Methods[:min(len(pr.Methods), 5)] {
+		for _, set := range []struct {
+			name string
+			*profile.Set
+		}{{"typical", &m.Typical}, {"slow", &m.Slow}} {
+			if set.Calls == 0 {
+				continue
+			}
+			wall := set.WallNS / int64(set.Calls)
+			p.title(fmt.Sprintf("%s, %s calls (%s, mean %s)", shorten(m.Method, p.o.Width-40), set.name, thousands(int64(set.Calls)), blame.Duration(wall)))
+			width := max(10, p.o.Width-48)
+			for i, s := range shares(set.Set) {
+				if i == 6 || wall == 0 || float64(s.ns) < 0.01*float64(wall) {
+					break
+				}
+				part := float64(s.ns) / float64(wall)
+				p.line("  %-16s %-12s %9s %4.0f %% %s", shorten(s.stage, 16), s.cause, blame.Duration(s.ns), 100*part, strings.Repeat("█", int(part*float64(width)+0.5)))
+			}
+		}
+	}
+}
+
+func (p *page) threads(pr *profile.Profile) {
+	if len(pr.Threads) == 0 {
+		return
+	}
+	p.title(fmt.Sprintf("Threads: %.2f cores busy, the busiest two have %.0f %% of that", pr.CPU.BusyCores, 100*pr.CPU.Top2Share))
+	p.line("%9s %-16s %-8s %9s %9s %9s %10s %10s", "tid", "name", "role", "user", "kernel", "run queue", "voluntary", "involunt.")
+	for _, t := range pr.Threads[:min(len(pr.Threads), 5)] {
+		p.line("%9d %-16s %-8s %9s %9s %9s %10s %10s", t.TID, shorten(t.Comm, 16), t.Role, blame.Duration(t.CPUUserNS), blame.Duration(t.CPUKernelNS),
+			blame.Duration(t.RunqNS), thousands(t.Voluntary), thousands(t.Involuntary))
+	}
+}
+
+func (p *page) interrupts(pr *profile.Profile) {
+	rows := pr.Interrupts
+	for i, r := range rows {
+		if r.OnCallsNS == 0 && i > 0 || i == 5 {
+			rows = rows[:i]
+			break
+		}
+	}
+	if len(rows) == 0 {
+		return
+	}
+	p.title("Interrupts")
+	p.line("%4s %-8s %-24s %10s %10s %12s", "cpu", "kind", "name", "count", "time", "on calls")
+	for _, r := range rows {
+		p.line("%4d %-8s %-24s %10s %10s %12s", r.CPU, r.Kind, shorten(r.Name, 24), thousands(r.Count), blame.Duration(r.NS), blame.Duration(r.OnCallsNS))
+	}
+}
+
+func (p *page) inFlight(pr *profile.Profile) {
+	if len(pr.InFlight) == 0 {
+		return
+	}
+	p.title(fmt.Sprintf("In flight at the end: %s", thousands(int64(len(pr.InFlight)))))
+	for _, c := range pr.InFlight[:min(len(pr.InFlight), 5)] {
+		p.line("  %-40s in %-8s for %9s, began %9s ago  %s", shorten(c.Method, 40), c.Stage, blame.Duration(c.StageAgeNS), blame.Duration(c.AgeNS), c.Location)
+	}
+}
+
+func (p *page) footer(pr *profile.Profile) {
+	p.b.WriteByte('\n')
+	w := pr.Window.EndNS - pr.Window.StartNS
+	cost := ""
+	if w > 0 {
+		n := float64(max(1, len(pr.Host.CPUs)))
+		cost = fmt.Sprintf("; looking took %.1f %% of the machine's CPUs", 100*float64(pr.Overhead.ProfilerCPUNS+pr.Overhead.BPFNS)/float64(w)/n)
+	}
+	p.wrapped("", "", fmt.Sprintf("Coverage %.1f %%; lost: %s events, %s calls, %s stacks, %s samples%s.", 100*pr.Coverage,
+		thousands(int64(pr.Lost.Events)), thousands(int64(pr.Lost.Calls)), thousands(int64(pr.Lost.Stacks)), thousands(int64(pr.Lost.Samples)), cost))
+	if len(pr.Limits) > 0 {
+		p.line("What could not be seen:")
+		for _, l := range pr.Limits {
+			p.wrapped("- ", "  ", l)
+		}
+	}
+}
+
+// thousands writes a count with separators.
+func thousands(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// shorten keeps the end of a long name, which says more than its beginning.
+func shorten(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n || n < 2 {
+		return s
+	}
+	return "…" + string(r[len(r)-n+1:])
+}
