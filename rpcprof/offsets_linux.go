@@ -210,7 +210,14 @@ func (o *offsets) observeM(r *running, m *[mBytes]byte) (uintptr, error) {
 	return 0, errors.New("goroutine kept moving between threads")
 }
 
-// parked is a goroutine that waits for a known reason.
+// Goroutines wait for one of three reasons, several for each: where the reason is
+// kept they agree within a kind and differ between kinds, elsewhere hardly so.
+const (
+	kinds   = 3 // a channel receive, a lock, a select
+	perKind = 5
+)
+
+// parked is a goroutine that waits for a known reason, kind i%kinds.
 type parked struct {
 	g    uintptr
 	body [gBytes]byte
@@ -220,8 +227,8 @@ type parked struct {
 // reason, and the saved pc and frame pointer. The goroutines need a moment to
 // begin waiting.
 func (o *offsets) searchParked(self []running) error {
-	var ws [4]parked // two in a channel receive, one in a lock, one in a select
-	release := park(&ws)
+	ws := make([]parked, kinds*perKind)
+	release := park(ws)
 	defer release()
 	var err error
 	for range 200 {
@@ -230,7 +237,7 @@ func (o *offsets) searchParked(self []running) error {
 				return err
 			}
 		}
-		if err = o.searchWaiting(self, &ws); err == nil {
+		if err = o.searchWaiting(self, ws); err == nil {
 			return nil
 		}
 		time.Sleep(time.Millisecond)
@@ -238,27 +245,32 @@ func (o *offsets) searchParked(self []running) error {
 	return err
 }
 
-func (o *offsets) searchWaiting(self []running, ws *[4]parked) (err error) {
+func (o *offsets) searchWaiting(self []running, ws []parked) (err error) {
 	if o.schedPC, err = only("g.sched.pc", gBytes-8, 8, func(off uint) bool {
-		return all(ws[:], func(p *parked) bool { return funcName(word(p.body[:], off)) == "runtime.gopark" })
+		return all(ws, func(p *parked) bool { return funcName(word(p.body[:], off)) == "runtime.gopark" })
 	}); err != nil {
 		return err
 	}
 	if o.gStatus, err = only("g.atomicstatus", gBytes-8, 4, func(off uint) bool {
-		return all(ws[:], func(p *parked) bool { return status(p.body[:], off) == statusWaiting }) &&
+		return all(ws, func(p *parked) bool { return status(p.body[:], off) == statusWaiting }) &&
 			all(self, func(r *running) bool { return status(r.body[:], off) == statusSyscall })
 	}); err != nil {
 		return err
 	}
 	if o.gWait, err = only("g.waitreason", gBytes-8, 1, func(off uint) bool {
-		recv, lock, sel := ws[0].body[off], ws[2].body[off], ws[3].body[off]
-		return recv == ws[1].body[off] && recv != lock && recv != sel && lock != sel &&
+		for i := range ws {
+			if ws[i].body[off] != ws[i%kinds].body[off] {
+				return false
+			}
+		}
+		recv, lock, sel := ws[0].body[off], ws[1].body[off], ws[2].body[off]
+		return recv != lock && recv != sel && lock != sel &&
 			min(recv, lock, sel) > 0 && max(recv, lock, sel) < 64
 	}); err != nil {
 		return err
 	}
 	o.schedBP, err = only("g.sched.bp", gBytes-8, 8, func(off uint) bool {
-		return all(ws[:], func(p *parked) bool { return leadsHere(p, word(p.body[:], off)) })
+		return all(ws, func(p *parked) bool { return leadsHere(p, word(p.body[:], off)) })
 	})
 	return err
 }
@@ -295,7 +307,7 @@ func funcName(pc uintptr) string {
 }
 
 // park starts goroutines that wait until they are released.
-func park(ws *[4]parked) (release func()) {
+func park(ws []parked) (release func()) {
 	ch, never := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex
 	mu.Lock()
@@ -308,15 +320,21 @@ func park(ws *[4]parked) (release func()) {
 			f()
 		})
 	}
-	wait(0, func() { <-ch })
-	wait(1, func() { <-ch })
-	wait(2, func() { mu.Lock(); defer mu.Unlock() })
-	wait(3, func() {
-		select {
-		case <-ch:
-		case <-never:
+	for i := range ws {
+		switch i % kinds {
+		case 0:
+			wait(i, func() { <-ch })
+		case 1:
+			wait(i, func() { mu.Lock(); defer mu.Unlock() })
+		case 2:
+			wait(i, func() {
+				select {
+				case <-ch:
+				case <-never:
+				}
+			})
 		}
-	})
+	}
 	for range ws {
 		<-started
 	}

@@ -113,7 +113,7 @@ func startStage(ctx context.Context, con *console, f faults.Fault, every bool) (
 		s.close()
 		return nil, errors.New("interrupted before there was anything to see")
 	}
-	if f.External {
+	if f.Hog {
 		for range faults.HogProcesses() {
 			args := []string{"demo-hog"}
 			if every {

@@ -28,7 +28,7 @@ type demoLoadCmd struct {
 }
 
 func (d *demoLoadCmd) Run(ctx context.Context, con *console) error {
-	if f, err := faults.Lookup(d.Fault); err == nil && f.External {
+	if f, err := faults.Lookup(d.Fault); err == nil && f.Hog {
 		_ = faults.Pin(1) // beside the server and what disturbs it, where there is a second CPU
 	}
 	r, err := faults.Load(ctx, faults.LoadOptions{Fault: d.Fault, Every: d.Every, Addr: d.Addr, For: d.For, Closed: d.Closed})

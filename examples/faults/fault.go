@@ -15,7 +15,7 @@ const (
 	LockBunch  = 8 // how many calls want the mutex at once
 	SleepTime  = 10 * time.Millisecond
 	DiskTime   = 4 * time.Millisecond // at least; the fsync under way is completed
-	DiskWrite  = 64 << 10             // bytes for each fsync
+	DiskWrite  = 4 << 10              // bytes for each fsync
 	HogBurst   = 12 * time.Millisecond
 	HogPeriod  = 120 * time.Millisecond
 )
@@ -40,6 +40,7 @@ type Fault struct {
 	Bunch     int     // how many hit calls come at once
 	Report    bool    // hit calls are Reports
 	External  bool    // the service and the load do nothing: the fault is outside
+	Hog       bool    // by processes that call Hog, HogProcesses of them
 }
 
 var all = []Fault{
@@ -47,7 +48,7 @@ var all = []Fault{
 	{Name: "lock", Help: "hit calls hold one mutex", Workers: 16, Conns: 4, Rate: 600, EveryRate: 300, Bunch: LockBunch},
 	{Name: "pool", Help: "two workers, occupied by slow calls", Workers: 2, Conns: 4, Rate: 400, EveryRate: 100, Report: true},
 	{Name: "inline", Help: "slow calls run on the reader", Workers: 0, Conns: 2, Rate: 200, EveryRate: 60, Report: true},
-	{Name: "hog", Help: "another process takes the CPU", Workers: 4, Conns: 4, Rate: 600, EveryRate: 200, External: true},
+	{Name: "hog", Help: "another process takes the CPU", Workers: 4, Conns: 4, Rate: 600, EveryRate: 200, External: true, Hog: true},
 	{Name: "sleep", Help: "hit calls sleep in the handler", Workers: 16, Conns: 4, Rate: 600, EveryRate: 600},
 	{Name: "disk", Help: "hit calls write and fsync", Workers: 8, Conns: 4, Rate: 300, EveryRate: 100},
 }

@@ -160,7 +160,7 @@ func (p *page) bars(pr *profile.Profile) {
 			}
 			wall := set.WallNS / int64(set.Calls)
 			p.title(fmt.Sprintf("%s, %s calls (%s, mean %s)", shorten(m.Method, p.o.Width-40), set.name, thousands(int64(set.Calls)), blame.Duration(wall)))
-			width := max(10, p.o.Width-48)
+			width := max(10, p.o.Width-52)
 			for i, s := range shares(set.Set) {
 				if i == 6 || wall == 0 || float64(s.ns) < 0.01*float64(wall) {
 					break

@@ -248,8 +248,9 @@ type ShardHead struct {
 	_    [14]uint64
 }
 
-// Record is one finished call. Seq is its number in the shard plus one, and 0
-// while it is being written.
+// Record is one finished call. Seq is its number in the shard plus one. The head
+// is raised when the record is complete; the one that is a whole ring behind the
+// head may be written over at any time.
 type Record struct {
 	Seq        uint64
 	Call       uint64
@@ -382,7 +383,7 @@ func (h *Header) ServiceString() string { return cstring(h.Service[:]) }
 func (h *Header) DegradedString() string { return cstring(h.Degraded[:]) }
 
 // NameString is the method's fully qualified name.
-func (m *Method) NameString() string { return string(m.Name[:min(int(m.Len), len(m.Name))]) }
+func (m *Method) NameString() string { return string(m.Name[:min(m.Len, uint32(len(m.Name)))]) }
 
 // LocalString and RemoteString are the connection's addresses as text.
 func (c *Conn) LocalString() string { return cstring(c.Local[:]) }

@@ -1,10 +1,13 @@
 package segment
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math/bits"
+	"unicode"
+	"unicode/utf8"
 	"unsafe"
 )
 
@@ -15,6 +18,9 @@ var (
 	ErrCorrupt    = errors.New("segment is damaged or hostile")
 )
 
+// maxRun is how many records are copied at once.
+const maxRun = 512
+
 // Reader reads a segment that another process writes. It copies, then checks;
 // what it returns is in bounds whatever the writer does. It is not safe for
 // concurrent use.
@@ -24,6 +30,7 @@ type Reader struct {
 	last []uint64
 	now  Header    // scratch
 	part [256]Slot // scratch
+	recs []Record  // scratch
 	// Overwritten counts finished calls that were gone before they were read.
 	Overwritten uint64
 	// Torn counts records that were damaged when they were read.
@@ -68,7 +75,11 @@ func NewReader(src io.ReaderAt, size int64) (*Reader, error) {
 		uint64(h.HistOff)+uint64(h.MethodCap)*uint64(HistsPerMethod)*HistogramSize > h.ShardSize:
 		return nil, fmt.Errorf("%w: a table lies outside the file", ErrCorrupt)
 	}
+	for _, text := range [][]byte{h.GoVersion[:], h.Service[:], h.Degraded[:]} {
+		sanitize(text)
+	}
 	r.last = make([]uint64, h.ShardCap)
+	r.recs = make([]Record, min(ring, maxRun))
 	return r, nil
 }
 
@@ -80,11 +91,15 @@ func readInto[T any](src io.ReaderAt, off uint64, v *T) error {
 
 func readTable[T any](src io.ReaderAt, off uint64, n int) ([]T, error) {
 	out := make([]T, n)
-	if n == 0 {
-		return out, nil
+	return out, readSlice(src, off, out)
+}
+
+func readSlice[T any](src io.ReaderAt, off uint64, out []T) error {
+	if len(out) == 0 {
+		return nil
 	}
-	b := unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), uintptr(n)*unsafe.Sizeof(out[0]))
-	return out, readFull(src, off, b)
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), uintptr(len(out))*unsafe.Sizeof(out[0]))
+	return readFull(src, off, b)
 }
 
 func readFull(src io.ReaderAt, off uint64, b []byte) error {
@@ -119,7 +134,12 @@ func (r *Reader) Methods() ([]Method, error) {
 	}
 	ms, err := readTable[Method](r.src, uint64(r.h.MethodsOff), int(min(h.MethodCount, r.h.MethodCap)))
 	for i := range ms {
-		sanitize(ms[i].Name[:])
+		m := &ms[i]
+		m.Len = min(m.Len, uint32(len(m.Name)))
+		if end := bytes.IndexByte(m.Name[:m.Len], 0); end >= 0 {
+			m.Len = uint32(end)
+		}
+		sanitize(m.Name[:m.Len])
 	}
 	return ms, err
 }
@@ -246,37 +266,32 @@ func (r *Reader) shardRecords(shard int, out []Record) ([]Record, error) {
 		return out, nil
 	}
 	base := r.shard(shard) + uint64(r.h.RingOff)
-	// A ring is at most two runs.
-	start := len(out)
 	for at := from; at < head; {
-		i := at & (n - 1)
-		run := min(n-i, head-at)
-		recs, err := readTable[Record](r.src, base+i*RecordSize, int(run))
+		place := at & (n - 1)
+		part := r.recs[:min(uint64(len(r.recs)), n-place, head-at)]
+		if err := readSlice(r.src, base+place*RecordSize, part); err != nil {
+			return out, err
+		}
+		// Whatever the writer reached while this was copied may be damaged.
+		after, err := r.head(shard)
 		if err != nil {
-			return out[:start], err
+			return out, err
 		}
-		out = append(out, recs...)
-		at += run
-	}
-	// Whatever the writer reached while this was copied may be damaged.
-	after, err := r.head(shard)
-	if err != nil {
-		return out[:start], err
-	}
-	kept := out[:start]
-	for k, rec := range out[start:] {
-		number := from + uint64(k)
-		switch {
-		case after >= n && number <= after-n:
-			r.Overwritten++
-		case rec.Seq != number+1 || !r.sane(&rec):
-			r.Torn++
-		default:
-			kept = append(kept, rec)
+		for k := range part {
+			rec, number := &part[k], at+uint64(k)
+			switch {
+			case after >= n && number <= after-n:
+				r.Overwritten++
+			case rec.Seq != number+1 || !r.sane(rec):
+				r.Torn++
+			default:
+				out = append(out, *rec)
+			}
 		}
+		at += uint64(len(part))
+		r.last[shard] = at
 	}
-	r.last[shard] = head
-	return kept, nil
+	return out, nil
 }
 
 // sane refuses a record whose fields contradict each other.
@@ -320,11 +335,19 @@ func (r *Reader) Histograms(method uint32) (*[HistsPerMethod]Histogram, error) {
 	return &sum, nil
 }
 
-// sanitize makes foreign text safe to print: no control characters.
+// sanitize makes foreign text safe to print: what is not printable becomes "?".
 func sanitize(b []byte) {
-	for i, c := range b {
-		if c != 0 && (c < 0x20 || c == 0x7f) {
-			b[i] = '?'
+	for i := 0; i < len(b); {
+		if b[i] == 0 {
+			i++
+			continue
 		}
+		c, n := utf8.DecodeRune(b[i:])
+		if !unicode.IsPrint(c) || c == utf8.RuneError && n == 1 {
+			for k := range n {
+				b[i+k] = '?'
+			}
+		}
+		i += n
 	}
 }

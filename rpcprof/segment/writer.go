@@ -37,6 +37,21 @@ func (o *Options) setDefaults() {
 		o.Ring = max(1024, min(16384, 40960/o.Shards))
 	}
 	o.Ring = 1 << bits.Len(uint(min(o.Ring, MaxRing)-1))
+	// What is over the largest file goes: finished calls, then methods.
+	for o.Ring > 1024 && o.size() > MaxFileSize {
+		o.Ring /= 2
+	}
+	for o.Methods > 1 && o.size() > MaxFileSize {
+		o.Methods /= 2
+	}
+}
+
+// size is no less than what the file takes.
+func (o *Options) size() uint64 {
+	slots := o.CallSlots + o.RoleSlots
+	fixed := HeaderSize + o.Methods*MethodSize + o.Conns*ConnSize + slots*SlotSize + 2*slots*BucketSize + 8*4096
+	shard := ShardHeadSize + o.Ring*RecordSize + o.Methods*HistsPerMethod*HistogramSize + 4096
+	return uint64(fixed) + uint64(o.Shards+1)*uint64(shard)
 }
 
 // Writer is the service's side of a segment. Its tables point into the mapping;
@@ -53,7 +68,9 @@ type Writer struct {
 
 	mu    sync.Mutex
 	mem   memory
-	conns []uint32 // free connection entries
+	conns []uint32 // free connection entries, a ring
+	first int      // of conns
+	free  int      // how many
 	gen   []uint16
 }
 
@@ -95,8 +112,8 @@ func NewWriter(o Options) (*Writer, error) {
 	h.ConnsOff, h.ConnCap = place(o.Conns*ConnSize), uint32(o.Conns)
 	slots := o.CallSlots + o.RoleSlots
 	h.SlotsOff, h.SlotCap, h.CallSlots = place(slots*SlotSize), uint32(slots), uint32(o.CallSlots)
-	// As many entries as slots: a bucket of four is then a quarter to half full at worst.
-	h.IndexBits = uint32(bits.Len(uint(slots/BucketEntries-1))) + 1
+	// At least as many entries as slots, for most sizes twice as many.
+	h.IndexBits = uint32(bits.Len(uint(max(slots/BucketEntries, 1)-1))) + 1
 	h.IndexOff = place(BucketSize << h.IndexBits)
 	h.RingCap, h.RingOff = uint32(o.Ring), ShardHeadSize
 	h.HistOff = (ShardHeadSize + uint32(o.Ring*RecordSize) + 4095) &^ 4095
@@ -125,9 +142,10 @@ func NewWriter(o Options) (*Writer, error) {
 		})
 	}
 	w.gen = make([]uint16, o.Conns)
-	for i := o.Conns - 1; i >= 0; i-- {
+	for i := range o.Conns {
 		w.conns = append(w.conns, uint32(i))
 	}
+	w.free = o.Conns
 	w.populate()
 	w.Header = (*Header)(unsafe.Pointer(&m.mem[0]))
 	magic := h.Magic
@@ -180,37 +198,36 @@ func (w *Writer) AddMethod(name string, side Side) (uint32, bool) {
 func (w *Writer) OpenConn(c Conn) uint32 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.conns) == 0 {
+	if w.free == 0 {
 		return 0
 	}
-	i := w.conns[len(w.conns)-1]
-	w.conns = w.conns[:len(w.conns)-1]
+	i := w.conns[w.first]
+	w.first, w.free = (w.first+1)%len(w.conns), w.free-1
 	w.gen[i]++
 	if w.gen[i] == 0 {
 		w.gen[i] = 1
 	}
-	c.ID, c.Open = uint32(w.gen[i])<<16|i, 0
+	id := uint32(w.gen[i])<<16 | i
 	e := &w.Conns[i]
-	atomic.StoreUint32(&e.Open, 0)
+	atomic.StoreUint32(&e.ID, 0) // no reader takes it for a connection meanwhile
+	c.ID, c.Open = 0, 1
 	*e = c
-	atomic.StoreUint32(&e.Open, 1)
+	atomic.StoreUint32(&e.ID, id)
 	if i >= w.Header.ConnHigh {
 		atomic.StoreUint32(&w.Header.ConnHigh, i+1)
 	}
-	return c.ID
+	return id
 }
 
 // SetConnRole names the slot of a connection's reader or writer.
 func (w *Writer) SetConnRole(id uint32, kind Kind, slot uint32) {
-	if id == 0 {
-		return
-	}
-	e := &w.Conns[id&0xffff]
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.ID != id {
+	i := int(id & 0xffff)
+	if id == 0 || i >= len(w.Conns) || w.Conns[i].ID != id {
 		return
 	}
+	e := &w.Conns[i]
 	switch kind {
 	case KindReader:
 		atomic.StoreUint32(&e.Reader, slot)
@@ -231,8 +248,9 @@ func (w *Writer) CloseConn(id uint32) {
 		return
 	}
 	atomic.StoreUint32(&w.Conns[i].Open, 0)
-	// Reused last in, last out, so that a reader still finds the closed one for a while.
-	w.conns = append([]uint32{i}, w.conns...)
+	// Reused first in, first out, so that a reader still finds the closed one for a while.
+	w.conns[(w.first+w.free)%len(w.conns)] = i
+	w.free++
 }
 
 // Degrade adds a reason to the header.
