@@ -205,11 +205,18 @@ func (p *Profiler) Conn(nc net.Conn) *Conn {
 	}
 	c := segment.Conn{OpenedNS: Now()}
 	if nc != nil {
-		c.Cookie = socketCookie(nc)
-		setText(c.Local[:], nc.LocalAddr())
-		setText(c.Remote[:], nc.RemoteAddr())
+		describe(&c, nc)
 	}
 	return &Conn{p: p, id: p.seg.OpenConn(c), cookie: c.Cookie}
+}
+
+// describe asks a connection what it is. What its own methods make of that, such
+// as a panic where it is nil inside, does not reach the service.
+func describe(c *segment.Conn, nc net.Conn) {
+	defer func() { _ = recover() }()
+	setText(c.Local[:], nc.LocalAddr())
+	setText(c.Remote[:], nc.RemoteAddr())
+	c.Cookie = socketCookie(nc)
 }
 
 func setText(b []byte, a net.Addr) {

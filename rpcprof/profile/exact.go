@@ -237,6 +237,9 @@ func (x *evidence) behind(j *joined, s span, workers []uint32, all int, out []pa
 	if len(held) < all {
 		return out
 	}
+	slices.SortFunc(held, func(a, b Interval) int {
+		return cmp.Or(cmp.Compare(a.Culprit, b.Culprit), cmp.Compare(a.Start, b.Start), cmp.Compare(a.Call, b.Call))
+	})
 	cuts := make([]int64, 0, 2*len(held)+2)
 	cuts = append(cuts, s.start, s.end)
 	for _, h := range held {

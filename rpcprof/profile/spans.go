@@ -73,7 +73,9 @@ func indexArrivals(all []Arrival) arrivals {
 		out[a.Cookie] = append(out[a.Cookie], a)
 	}
 	for _, as := range out {
-		sort.Slice(as, func(i, k int) bool { return as[i].Received < as[k].Received })
+		sort.Slice(as, func(i, k int) bool {
+			return as[i].Received < as[k].Received || as[i].Received == as[k].Received && as[i].At < as[k].At
+		})
 	}
 	return out
 }

@@ -72,6 +72,8 @@ type Writer struct {
 	first int      // of conns
 	free  int      // how many
 	gen   []uint16
+
+	closed, unmapped bool
 }
 
 // Shard is written by one P at a time.
@@ -269,7 +271,8 @@ func (w *Writer) Degrade(why string) {
 func (w *Writer) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.Header.Flags&FlagClosed == 0 {
+	if !w.closed {
+		w.closed = true
 		atomic.StoreUint32(&w.Header.Flags, w.Header.Flags|FlagClosed)
 		w.mem.closeFile()
 	}
@@ -278,5 +281,10 @@ func (w *Writer) Close() {
 // Unmap closes the segment and gives its memory back. Nothing may use it any more.
 func (w *Writer) Unmap() {
 	w.Close()
-	w.mem.unmap()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.unmapped {
+		w.unmapped = true
+		w.mem.unmap()
+	}
 }
