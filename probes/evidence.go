@@ -2,6 +2,7 @@ package probes
 
 import (
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/rpcprof/toolkit/probes/bpf"
@@ -193,7 +194,7 @@ func (c *Capture) offCPU(e *profile.Evidence, ev *bpf.ProgramsEvent, owner profi
 		if owner.Kind == segment.KindFree {
 			owner = profile.Owner{}
 		}
-		e.Intervals = append(e.Intervals, profile.Interval{Owner: owner, Start: start, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1})
+		e.Intervals = append(e.Intervals, profile.Interval{Owner: owner, Start: start, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1, Own: int(ev.WhoTgid) == os.Getpid()})
 		return
 	}
 	if wake == 0 || wake > end {
@@ -201,7 +202,7 @@ func (c *Capture) offCPU(e *profile.Evidence, ev *bpf.ProgramsEvent, owner profi
 	}
 	if owner.Kind == segment.KindFree {
 		// A thread that ran no call: only that it waited for a CPU is of interest.
-		e.Intervals = append(e.Intervals, profile.Interval{Start: wake, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1})
+		e.Intervals = append(e.Intervals, profile.Interval{Start: wake, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1, Own: int(ev.WhoTgid) == os.Getpid()})
 		return
 	}
 	cause, culprit := classify(ev, kernel), ""
@@ -218,7 +219,7 @@ func (c *Capture) offCPU(e *profile.Evidence, ev *bpf.ProgramsEvent, owner profi
 	}
 	e.Intervals = append(e.Intervals,
 		profile.Interval{Owner: owner, Start: start, End: wake, Cause: cause, Culprit: culprit, Stack: stack},
-		profile.Interval{Owner: owner, Start: wake, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1})
+		profile.Interval{Owner: owner, Start: wake, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1, Own: int(ev.WhoTgid) == os.Getpid()})
 }
 
 // ran names who had the CPU while the thread waited for it.

@@ -63,6 +63,8 @@ type Interval struct {
 	Cause      Cause
 	Culprit    string
 	Stack      int32 // into Evidence.Stacks, -1 none
+	// Own says that looking caused it: the profiler had the CPU meanwhile.
+	Own bool
 }
 
 // Sample is what a goroutine was found doing at one instant.

@@ -15,6 +15,7 @@ type part struct {
 	culprit    string
 	stack      int32
 	rank       int
+	own        bool // the profiler's doing
 }
 
 // rank resolves overlaps: what runs on top of the rest comes first. A lower rank wins.
@@ -173,7 +174,7 @@ func (x *evidence) partition() {
 // collect gathers what is known exactly about one stage of a call.
 func (x *evidence) collect(j *joined, s span, out []part) []part {
 	take := func(iv *Interval) {
-		out = append(out, part{max(iv.Start, s.start), min(iv.End, s.end), iv.Cause, iv.Culprit, iv.Stack, rank(iv.Cause)})
+		out = append(out, part{max(iv.Start, s.start), min(iv.End, s.end), iv.Cause, iv.Culprit, iv.Stack, rank(iv.Cause), iv.Own})
 	}
 	// The goroutine that the call waits for needs a thread, and the one that would
 	// run it waits for a CPU. It explains what nothing nearer does.
@@ -262,7 +263,7 @@ func (x *evidence) behind(j *joined, s span, workers []uint32, all int, out []pa
 		for _, h := range held {
 			if h.Start <= a && h.End >= b {
 				lo, hi := a+(b-a)*int64(k)/int64(n), a+(b-a)*int64(k+1)/int64(n)
-				out = append(out, part{lo, hi, Behind, h.Culprit, -1, rank(Behind)})
+				out = append(out, part{lo, hi, Behind, h.Culprit, -1, rank(Behind), false})
 				k++
 			}
 		}
@@ -297,10 +298,10 @@ func resolve(in []part, lo, hi int64) []part {
 			if p.start > a || p.end < b {
 				continue
 			}
-			if n := len(out); n > 0 && out[n-1].end == a && out[n-1].cause == p.cause && out[n-1].culprit == p.culprit && out[n-1].stack == p.stack {
+			if n := len(out); n > 0 && out[n-1].end == a && out[n-1].cause == p.cause && out[n-1].culprit == p.culprit && out[n-1].stack == p.stack && out[n-1].own == p.own {
 				out[n-1].end = b
 			} else {
-				out = append(out, part{a, b, p.cause, p.culprit, p.stack, p.rank})
+				out = append(out, part{a, b, p.cause, p.culprit, p.stack, p.rank, p.own})
 			}
 			break
 		}
@@ -308,8 +309,11 @@ func resolve(in []part, lo, hi int64) []part {
 	return out
 }
 
-// covered says whether an instant is explained exactly.
-func (j *joined) covered(t int64) bool {
+// covered gives the part that explains an instant exactly, nil where none does.
+func (j *joined) covered(t int64) *part {
 	i := sort.Search(len(j.parts), func(i int) bool { return j.parts[i].end > t })
-	return i < len(j.parts) && j.parts[i].start <= t
+	if i < len(j.parts) && j.parts[i].start <= t {
+		return &j.parts[i]
+	}
+	return nil
 }

@@ -24,7 +24,11 @@ func (x *evidence) charge() []hit {
 		j := &x.calls[i]
 		for _, s := range j.spans {
 			if at >= s.start && at < s.end && (from == segment.Stages || s.from == from) {
-				if !j.covered(at) {
+				// Where the sampler itself has displaced the thread, the goroutine is still
+				// found as it was just before: that counts, or a sample could never find
+				// running what shares the sampler's CPU.
+				p := j.covered(at)
+				if p == nil || p.own && (cause == CPUUser || cause == CPUKernel) {
 					out = append(out, hit{i, s.stage, cause, stack})
 				}
 				return
