@@ -91,10 +91,13 @@ func Attach(pid int, o Options) (*Capture, error) {
 			c.limit("the library in the target says: %s", d)
 		}
 	}
-	if !o.NoKernel {
-		c.kern, err = attachKernel(pid, h)
-	} else {
+	switch {
+	case o.NoKernel:
 		err = ErrPrivilege
+	case inPIDNamespace():
+		err = ErrNamespace
+	default:
+		c.kern, err = attachKernel(pid, h)
 	}
 	switch {
 	case errors.Is(err, ErrPrivilege):
@@ -318,6 +321,14 @@ func (c *Capture) Close() {
 	if c.pidfd >= 0 {
 		_ = unix.Close(c.pidfd)
 	}
+}
+
+// inPIDNamespace says whether this process sees other process ids than the kernel's
+// events bear. The first namespace has a fixed inode (PROC_PID_INIT_INO in the
+// kernel's include/linux/proc_ns.h).
+func inPIDNamespace() bool {
+	link, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && link != "pid:[4026531836]"
 }
 
 func readComm(pid int) string {

@@ -11,6 +11,9 @@ import (
 // ErrPrivilege: the kernel refuses BPF to this user.
 var ErrPrivilege = errors.New("kernel evidence needs root, or CAP_BPF and CAP_PERFMON")
 
+// ErrNamespace: process ids here are not those of the kernel's events.
+var ErrNamespace = errors.New("rpcprof runs in a PID namespace, whose process ids the kernel's events do not bear; run it in the host's (docker run --pid=host, hostPID: true)")
+
 // KernelError names what this kernel lacks. Match with errors.As.
 type KernelError struct {
 	Feature string // what is missing

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,12 +37,11 @@ func (a *attachCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	if a.Out != "" {
-		if err := writeFile(a.Out, report); err != nil {
-			return err
-		}
+	err = show(con, report, a.JSON)
+	if a.Out != "" { // a full disk must not cost the report
+		err = errors.Join(err, writeFile(a.Out, report))
 	}
-	return show(con, report, a.JSON)
+	return err
 }
 
 // look captures a process and judges what was seen.
