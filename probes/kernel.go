@@ -2,9 +2,12 @@ package probes
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -105,8 +108,8 @@ func attachKernel(pid int, h *segment.Header) (*kernel, error) {
 		k.Close()
 		return nil, explain(err)
 	}
-	for name, p := range k.coll.Programs {
-		l, err := link.AttachTracing(link.TracingOptions{Program: p})
+	for _, name := range attachOrder(k.coll.Programs) {
+		l, err := link.AttachTracing(link.TracingOptions{Program: k.coll.Programs[name]})
 		if err != nil {
 			k.Close()
 			return nil, fmt.Errorf("attach %s: %w", name, explain(err))
@@ -120,6 +123,21 @@ func attachKernel(pid int, h *segment.Header) (*kernel, error) {
 	k.before = k.runtime()
 	go k.read()
 	return k, nil
+}
+
+// attachOrder puts the programs at the ends of interrupts before those at their
+// beginnings: a beginning that is seen without its end would stay on the CPU's
+// stack of interrupts for good.
+func attachOrder(programs map[string]*ebpf.Program) []string {
+	return slices.SortedFunc(maps.Keys(programs), func(a, b string) int {
+		late := func(name string) int {
+			if strings.HasSuffix(name, "_entry") {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(late(a), late(b)), cmp.Compare(a, b))
+	})
 }
 
 // prune takes out the programs whose tracepoint this kernel does not have.

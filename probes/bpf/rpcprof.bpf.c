@@ -485,20 +485,19 @@ static __always_inline void enter(__u32 vector, int hard, __u32 own)
 static __always_inline void leave(__u32 vector, int hard)
 {
 	struct cpu *c = this_cpu();
-	/* An exit without its entry, from before attaching, finds no frame. */
 	if (!c || c->depth == 0)
 		return;
-	c->depth--;
-	if (hard && c->hard)
-		c->hard--;
-	__u32 d = c->depth;
-	if (d >= DEPTH)
-		return;
+	__u32 d = c->depth - 1;
 	struct frame *at = frame_at(c, d);
 	struct frame f = *at;
-	if (f.vector != vector || !f.start)
+	/* An exit whose entry came before attaching is not this frame's. */
+	if (d < DEPTH && f.vector != vector)
 		return;
-	at->start = 0;
+	c->depth = d;
+	if (hard && c->hard)
+		c->hard--;
+	if (d >= DEPTH)
+		return;
 	__u64 now = bpf_ktime_get_ns();
 	__u64 whole = now - f.start;
 	if (d > 0)
