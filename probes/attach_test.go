@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/rpcprof/toolkit/rpcprof/profile"
@@ -277,16 +277,90 @@ func TestTargets(t *testing.T) {
 	})
 }
 
+// programs gives the ids of a capture's BPF programs.
+func programs(t *testing.T, k *kernel) []ebpf.ProgramID {
+	t.Helper()
+	var out []ebpf.ProgramID
+	for _, p := range k.coll.Programs {
+		info, err := p.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, ok := info.ID(); ok {
+			out = append(out, id)
+		}
+	}
+	if len(out) == 0 {
+		t.Fatal("no programs")
+	}
+	return out
+}
+
+// gone waits until programs are no longer in the kernel, which frees them after a
+// grace period.
+func gone(ids []ebpf.ProgramID) error {
+	var err error
+	for range 500 {
+		err = nil
+		for _, id := range ids {
+			if p, e := ebpf.NewProgramFromID(id); e == nil {
+				_ = p.Close()
+				err = fmt.Errorf("program %d is still there", id)
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
+}
+
 // Nothing of ours is left in the kernel when a capture is closed.
 func TestNothingLeft(t *testing.T) {
 	needKernel(t)
-	if _, err := exec.LookPath("bpftool"); err != nil {
-		t.Skip("bpftool is not installed")
+	c, err := Attach(start(t, "gosleep").Process.Pid, Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	observe(t, start(t, "gosleep").Process.Pid, 100*time.Millisecond, Options{})
-	out, err := exec.Command("bpftool", "prog", "list").Output()
-	if err == nil && strings.Contains(string(out), "on_data_ready") {
-		t.Errorf("programs are left:\n%s", out)
+	ids := programs(t, c.kern)
+	c.Close()
+	if err := gone(ids); err != nil {
+		t.Error(err)
+	}
+}
+
+// Nor when the profiler is killed in the middle: and the target goes on.
+func TestKilled(t *testing.T) {
+	needKernel(t)
+	target := start(t, "gosleep")
+	profiler := start(t, "attacher", fmt.Sprintf("RPCPROF_TEST_PID=%d", target.Process.Pid))
+	var ids []ebpf.ProgramID
+	var id ebpf.ProgramID
+	for id = 0; ; {
+		next, err := ebpf.ProgramGetNextID(id)
+		if err != nil {
+			break
+		}
+		id = next
+		if p, err := ebpf.NewProgramFromID(id); err == nil {
+			if info, err := p.Info(); err == nil && info.Name == "on_data_ready" {
+				ids = append(ids, id)
+			}
+			_ = p.Close()
+		}
+	}
+	if len(ids) == 0 {
+		t.Fatal("the profiler has no programs in the kernel")
+	}
+	_ = profiler.Process.Kill()
+	_ = profiler.Wait()
+	// Another test's profiler may have been among them; it ends as well.
+	if err := gone(ids); err != nil {
+		t.Error(err)
+	}
+	if p := observe(t, target.Process.Pid, 300*time.Millisecond, Options{}); len(p.Methods) == 0 || p.Methods[0].Calls == 0 {
+		t.Error("the target makes no calls any more")
 	}
 }
 

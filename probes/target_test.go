@@ -2,6 +2,7 @@ package probes
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -35,6 +36,7 @@ var targets = map[string]func(){
 	"spinner":   func() { pin(0); _ = os.WriteFile("/proc/self/comm", []byte("spinner"), 0); spin(time.Hour) },
 	"fsync":     fsyncTarget,
 	"lateread":  lateReadTarget,
+	"attacher":  attacher,
 	"idle":      func() { fmt.Println("ready"); time.Sleep(time.Minute) },
 }
 
@@ -44,6 +46,19 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// attacher looks at another process until it is killed.
+func attacher() {
+	var pid int
+	_, _ = fmt.Sscan(os.Getenv("RPCPROF_TEST_PID"), &pid)
+	c, err := Attach(pid, Options{})
+	if err != nil {
+		fmt.Println("failed:", err)
+		return
+	}
+	fmt.Println("ready")
+	c.Run(context.Background())
 }
 
 // serve makes calls without a network: each of n workers runs one after the other.
