@@ -33,7 +33,7 @@ var targets = map[string]func(){
 	"gosleep":   func() { serve(2, func() { time.Sleep(pause) }) },
 	"golock":    func() { var mu sync.Mutex; serve(4, func() { convoy(&mu) }) },
 	"spin":      func() { pin(0); serve(1, func() { spin(20 * time.Millisecond) }) },
-	"spinner":   func() { pin(0); _ = os.WriteFile("/proc/self/comm", []byte("spinner"), 0); spin(time.Hour) },
+	"spinner":   spinner,
 	"fsync":     fsyncTarget,
 	"lateread":  lateReadTarget,
 	"attacher":  attacher,
@@ -59,6 +59,18 @@ func attacher() {
 	}
 	fmt.Println("ready")
 	c.Run(context.Background())
+}
+
+// spinner burns CPU 0 under its own name.
+func spinner() {
+	runtime.LockOSThread()
+	pin(0)
+	if err := os.WriteFile("/proc/thread-self/comm", []byte("spinner"), 0); err != nil {
+		fmt.Println("failed:", err)
+		return
+	}
+	fmt.Println("ready")
+	spin(time.Hour)
 }
 
 // serve makes calls without a network: each of n workers runs one after the other.
@@ -212,9 +224,6 @@ func start(t *testing.T, kind string, env ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait(); runtime.UnlockOSThread() })
-	if kind == "spinner" {
-		return c
-	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if strings.TrimSpace(line) != "ready" {
 		t.Fatalf("target %s: %q %v", kind, line, err)

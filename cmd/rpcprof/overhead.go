@@ -27,8 +27,8 @@ type overheadPair struct {
 }
 
 const (
-	overheadPairs = 8
-	overheadRound = 700 * time.Millisecond
+	overheadPairs = 12
+	overheadRound = 450 * time.Millisecond
 )
 
 // overhead alternates rounds of a closed load without and with attach. Which comes

@@ -128,7 +128,6 @@ const (
 	ProgramsVarIndexAddr                  = "index_addr"
 	ProgramsVarIndexBits                  = "index_bits"
 	ProgramsVarM_curg                     = "m_curg"
-	ProgramsVarM_g0                       = "m_g0"
 	ProgramsVarSlotCap                    = "slot_cap"
 	ProgramsVarSlotsAddr                  = "slots_addr"
 	ProgramsVarStackBudget                = "stack_budget"
@@ -227,7 +226,6 @@ type ProgramsVariableSpecs struct {
 	IndexAddr   *ebpf.VariableSpec `ebpf:"index_addr"`
 	IndexBits   *ebpf.VariableSpec `ebpf:"index_bits"`
 	M_curg      *ebpf.VariableSpec `ebpf:"m_curg"`
-	M_g0        *ebpf.VariableSpec `ebpf:"m_g0"`
 	SlotCap     *ebpf.VariableSpec `ebpf:"slot_cap"`
 	SlotsAddr   *ebpf.VariableSpec `ebpf:"slots_addr"`
 	StackBudget *ebpf.VariableSpec `ebpf:"stack_budget"`
@@ -288,7 +286,6 @@ type ProgramsVariables struct {
 	IndexAddr   *ebpf.Variable `ebpf:"index_addr"`
 	IndexBits   *ebpf.Variable `ebpf:"index_bits"`
 	M_curg      *ebpf.Variable `ebpf:"m_curg"`
-	M_g0        *ebpf.Variable `ebpf:"m_g0"`
 	SlotCap     *ebpf.Variable `ebpf:"slot_cap"`
 	SlotsAddr   *ebpf.Variable `ebpf:"slots_addr"`
 	StackBudget *ebpf.Variable `ebpf:"stack_budget"`

@@ -19,7 +19,7 @@ const volatile __u32 tagging = 0; /* the segment has goroutine offsets */
 const volatile __u64 index_addr = 0, slots_addr = 0;
 const volatile __u32 index_bits = 1, slot_cap = 0;
 const volatile __s32 tls_off = 0;
-const volatile __u32 g_m = 0, g_goid = 0, m_g0 = 0, m_curg = 0;
+const volatile __u32 g_m = 0, g_goid = 0, m_curg = 0;
 const volatile __u32 stack_budget = 100; /* pairs of stacks per CPU in 100 ms */
 
 enum kind { OFF_CPU = 1, HARD_IRQ, SOFT_IRQ, DATA_READY, THREAD_NEW, THREAD_EXIT };
@@ -174,16 +174,15 @@ struct slot {
 	__u32 conn, worker, queue, tid;
 };
 
-static __always_inline int follow(__u64 g, struct tag *t)
+static __always_inline void follow(__u64 g, __u64 goid, struct tag *t)
 {
 	struct entry bucket[4];
 	struct slot s;
-	__u64 goid = 0;
 	__u32 slot = ~0U;
 
 	__u64 b = (g * 0x9E3779B97F4A7C15ULL) >> (64 - index_bits);
 	if (bpf_probe_read_user(bucket, sizeof(bucket), (void *)(index_addr + b * sizeof(bucket))))
-		return 0;
+		return;
 	if (bucket[0].g == g)
 		slot = bucket[0].slot;
 	else if (bucket[1].g == g)
@@ -193,28 +192,25 @@ static __always_inline int follow(__u64 g, struct tag *t)
 	else if (bucket[3].g == g)
 		slot = bucket[3].slot;
 	if (slot >= slot_cap)
-		return 0;
+		return;
 	if (bpf_probe_read_user(&s, sizeof(s), (void *)(slots_addr + (__u64)slot * 128)))
-		return 0;
-	if (s.g != g || s.kind == 0)
-		return 0;
+		return;
 	/* A goroutine's address is used again after it has died. */
-	if (bpf_probe_read_user(&goid, sizeof(goid), (void *)(g + g_goid)) || goid != s.goid)
-		return 0;
+	if (s.g != g || s.goid != goid || s.kind == 0)
+		return;
 	t->call = s.call;
 	t->slot = slot;
 	t->conn = s.conn;
 	t->stage = s.stage;
 	t->kind = s.kind;
 	t->found = 1;
-	return 1;
 }
 
 /* Finds the call of the goroutine that the current thread runs, through the
  * thread's fs base: goroutines migrate, so thread ids would not do. */
 static __always_inline void find(struct task_struct *task, struct tag *t)
 {
-	__u64 g = 0, m = 0, g0 = 0, curg = 0;
+	__u64 g = 0, goid = 0, m = 0;
 
 	__builtin_memset(t, 0, sizeof(*t));
 	if (!tagging)
@@ -222,16 +218,19 @@ static __always_inline void find(struct task_struct *task, struct tag *t)
 	__u64 fs = task->thread.fsbase;
 	if (bpf_probe_read_user(&g, sizeof(g), (void *)(fs + tls_off)) || !g)
 		return;
-	if (follow(g, t))
+	if (bpf_probe_read_user(&goid, sizeof(goid), (void *)(g + g_goid)))
 		return;
-	/* On the scheduler's stack: the goroutine it works for is m.curg. */
-	if (bpf_probe_read_user(&m, sizeof(m), (void *)(g + g_m)) || !m)
-		return;
-	if (bpf_probe_read_user(&g0, sizeof(g0), (void *)(m + m_g0)) || g0 != g)
-		return;
-	if (bpf_probe_read_user(&curg, sizeof(curg), (void *)(m + m_curg)) || !curg)
-		return;
-	follow(curg, t);
+	if (!goid) {
+		/* The scheduler's stack or a signal's, which have no id: the goroutine it
+		 * works for is m.curg. */
+		if (bpf_probe_read_user(&m, sizeof(m), (void *)(g + g_m)) || !m)
+			return;
+		if (bpf_probe_read_user(&g, sizeof(g), (void *)(m + m_curg)) || !g)
+			return;
+		if (bpf_probe_read_user(&goid, sizeof(goid), (void *)(g + g_goid)) || !goid)
+			return;
+	}
+	follow(g, goid, t);
 }
 
 static __always_inline struct event *reserve(void)
