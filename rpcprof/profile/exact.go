@@ -77,6 +77,8 @@ type evidence struct {
 	holds   map[uint32]*timeline // by role slot: the calls it ran; Interval.Call says which
 	workers map[uint32][]uint32  // queue to its workers' slots
 	writes  map[uint32]*timeline // connection to its writes
+	most    map[uint32]int       // queue to the most workers a call has counted
+	held    map[heldKey]*held
 }
 
 func arrange(e *Evidence) *evidence {
@@ -86,6 +88,7 @@ func arrange(e *Evidence) *evidence {
 		direct:   map[uint64]*timeline{}, roles: map[uint32]*timeline{},
 		reader: map[uint32]uint32{}, writer: map[uint32]uint32{},
 		holds: map[uint32]*timeline{}, workers: map[uint32][]uint32{}, writes: map[uint32]*timeline{},
+		most: map[uint32]int{}, held: map[heldKey]*held{},
 	}
 	for _, r := range e.Roles {
 		switch r.Kind {
@@ -139,8 +142,17 @@ func at[K comparable](m map[K]*timeline, k K) *timeline {
 	return t
 }
 
+// all gives every interval.
+func (t *timeline) all() []Interval {
+	if t == nil {
+		return nil
+	}
+	return t.ivs
+}
+
 // hold notes when a call had its worker, and when its reply was being written.
 func (x *evidence) hold(c *Call) {
+	x.most[c.Queue] = max(x.most[c.Queue], int(c.Workers))
 	if d := c.Stamps[segment.Dequeue]; d != 0 && c.Worker != 0 {
 		end := c.Release
 		for s := segment.Stamps; end == 0 && s > 0 && c.Outcome != segment.Unfinished; s-- {
@@ -191,7 +203,7 @@ func (x *evidence) collect(j *joined, s span, out []part) []part {
 	case segment.StageRecv:
 		if r := x.reader[j.Conn]; r != 0 {
 			x.roles[r].each(s.start, s.end, take)
-			out = x.behind(j, s, []uint32{r}, 1, out)
+			out = x.heldBy(heldKey{heldReader, r}).within(s.start, s.end, out)
 		}
 		process()
 	case segment.StageQueue:
@@ -200,21 +212,16 @@ func (x *evidence) collect(j *joined, s span, out []part) []part {
 		}
 		switch {
 		case inline:
-			out = x.behind(j, s, []uint32{j.Worker}, 1, out)
+			out = x.heldBy(heldKey{heldReader, j.Worker}).within(s.start, s.end, out)
 		case j.Queue != 0:
-			ws := x.workers[j.Queue]
-			out = x.behind(j, s, ws, max(len(ws), int(j.Workers)), out)
+			out = x.heldBy(heldKey{heldQueue, j.Queue}).within(s.start, s.end, out)
 		}
 		process()
 	case segment.StageEncode:
 		if w := x.writer[j.Conn]; w != 0 {
 			x.roles[w].each(s.start, s.end, take)
 		}
-		x.writes[j.Conn].each(s.start, s.end, func(iv *Interval) {
-			if iv.Call != j.ID {
-				take(iv)
-			}
-		})
+		out = x.heldBy(heldKey{heldWriter, j.Conn}).within(s.start, s.end, out)
 		process()
 	case segment.StageWrite:
 		if w := x.writer[j.Conn]; w != 0 {
@@ -224,52 +231,45 @@ func (x *evidence) collect(j *joined, s span, out []part) []part {
 	return out
 }
 
-// behind finds the times within a stage in which all of the workers were held by
-// other calls. Such a time is divided among those calls.
-func (x *evidence) behind(j *joined, s span, workers []uint32, all int, out []part) []part {
-	var held []Interval
-	for _, w := range workers {
-		x.holds[w].each(s.start, s.end, func(iv *Interval) {
-			if iv.Call != j.ID {
-				held = append(held, *iv)
-			}
-		})
+// heldBy gives when all of a set of workers were held, worked out when first asked for.
+func (x *evidence) heldBy(k heldKey) *held {
+	h := x.held[k]
+	if h != nil {
+		return h
 	}
-	if len(held) < all {
-		return out
-	}
-	slices.SortFunc(held, func(a, b Interval) int {
-		return cmp.Or(cmp.Compare(a.Culprit, b.Culprit), cmp.Compare(a.Start, b.Start), cmp.Compare(a.Call, b.Call))
-	})
-	cuts := make([]int64, 0, 2*len(held)+2)
-	cuts = append(cuts, s.start, s.end)
-	for _, h := range held {
-		cuts = append(cuts, max(h.Start, s.start), min(h.End, s.end))
-	}
-	slices.Sort(cuts)
-	cuts = slices.Compact(cuts)
-	for i := 1; i < len(cuts); i++ {
-		a, b := cuts[i-1], cuts[i]
-		n := 0
-		for _, h := range held {
-			if h.Start <= a && h.End >= b {
-				n++
-			}
+	var holds []Interval
+	all := 1
+	switch k.what {
+	case heldQueue:
+		ws := x.workers[k.id]
+		all = max(len(ws), x.most[k.id])
+		for _, w := range ws {
+			holds = append(holds, x.holds[w].all()...)
 		}
-		if n < all {
-			continue
-		}
-		k := 0
-		for _, h := range held {
-			if h.Start <= a && h.End >= b {
-				lo, hi := a+(b-a)*int64(k)/int64(n), a+(b-a)*int64(k+1)/int64(n)
-				out = append(out, part{lo, hi, Behind, h.Culprit, -1, rank(Behind), false})
-				k++
-			}
-		}
+	case heldReader:
+		holds = x.holds[k.id].all()
+	case heldWriter:
+		holds = x.writes[k.id].all()
 	}
-	return out
+	h = newHeld(holds, all)
+	x.held[k] = h
+	return h
 }
+
+// heldKey names what calls wait for: a queue's workers, by the queue's id; a reader,
+// by its slot; a connection's writer, by the connection's id.
+type heldKey struct {
+	what heldWhat
+	id   uint32
+}
+
+type heldWhat uint8
+
+const (
+	heldQueue heldWhat = iota
+	heldReader
+	heldWriter
+)
 
 // resolve makes parts that do not overlap out of parts that may, each piece of
 // time going to the part of the lowest rank.

@@ -206,3 +206,43 @@ func TestProperties(t *testing.T) {
 		}
 	}
 }
+
+// A wait behind more pieces than it is cut into has the same amounts.
+func TestBehindManyPieces(t *testing.T) {
+	e := &Evidence{Window: Window{1, 1000 * ms}, Methods: []string{"A", "B", "W"}, Roles: []Role{{Slot: 10, Kind: segment.KindWorker, Queue: 1}}}
+	for i := range int64(1000) {
+		c := served(uint64(i+1), uint32(i%2), 10*ms+i*100_000, 0, 60_000+i%2*20_000, 10)
+		c.Workers = 1
+		e.Calls = append(e.Calls, c)
+	}
+	w := served(5000, 2, 10*ms, 100*ms, ms, 10)
+	w.Workers = 1
+	e.Calls = append(e.Calls, w)
+	p := Join(e, Options{SLONS: 1})
+	for _, m := range p.Methods {
+		if m.Method != "W" {
+			continue
+		}
+		if got := m.Slow.Stages["queue"].Causes; got["behind"] != 70*ms || got["unknown"] != 30*ms {
+			t.Errorf("queue is %v, want 70 ms behind and 30 ms unknown", got)
+		}
+		for _, d := range m.Slow.Details {
+			if want := map[string]int64{"A": 30 * ms, "B": 40 * ms}[d.Culprit]; d.Cause == Behind && d.NS != want {
+				t.Errorf("behind %s for %d ns, want %d", d.Culprit, d.NS, want)
+			}
+		}
+	}
+}
+
+// An overloaded service: thousands of calls, each waiting behind thousands.
+func BenchmarkJoinOverload(b *testing.B) {
+	e := &Evidence{Window: Window{1, 20_000 * ms}, Methods: []string{"A", "B"}, Roles: []Role{{Slot: 10, Kind: segment.KindWorker, Queue: 1}, {Slot: 11, Kind: segment.KindWorker, Queue: 1}}}
+	for i := range int64(20_000) {
+		start := 10*ms + i/2*200_000
+		c := served(uint64(i+1), uint32(i%3/2), start-min(start-5*ms, 900*ms), min(start-5*ms, 900*ms), 200_000, 10+uint32(i%2))
+		e.Calls = append(e.Calls, c)
+	}
+	for b.Loop() {
+		Join(e, Options{})
+	}
+}
