@@ -170,6 +170,19 @@ func TestRunQueue(t *testing.T) {
 	}
 }
 
+// Without the kernel's evidence a goroutine that is running may as well wait for a CPU:
+// that is unknown, and nobody's fault.
+func TestRunningWithoutKernel(t *testing.T) {
+	target := start(t, "spin")
+	start(t, "spinner")
+	p := observe(t, target.Process.Pid, time.Second, Options{NoKernel: true})
+	for c := range p.Methods[0].Slow.Stages["handler"].Causes {
+		if c == string(profile.CPUUser) || c == string(profile.RunQueue) {
+			t.Errorf("handler has %s: %v", c, p.Methods[0].Slow.Stages["handler"])
+		}
+	}
+}
+
 // An fsync that blocks is block.disk.
 func TestDisk(t *testing.T) {
 	needKernel(t)

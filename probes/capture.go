@@ -106,7 +106,7 @@ func Attach(pid int, o Options) (*Capture, error) {
 	}
 	switch {
 	case errors.Is(err, ErrPrivilege):
-		c.limit("no off-CPU, run-queue, interrupt and socket evidence: root, or CAP_BPF and CAP_PERFMON, would add it")
+		c.limit("no off-CPU, run-queue, interrupt and socket evidence, so running is not told from waiting for a CPU: root, or CAP_BPF and CAP_PERFMON, would add it")
 	case err != nil:
 		c.limit("no kernel evidence: %v", err)
 	}

@@ -97,7 +97,11 @@ func (c *Capture) addSamples(e *profile.Evidence) {
 		if r.stack >= 0 {
 			stack = base + r.stack
 		}
-		e.Samples = append(e.Samples, profile.Sample{Owner: r.owner, At: r.at, Cause: goCause(r.status, reason), Stack: stack})
+		cause := goCause(r.status, reason)
+		if c.kern == nil && (cause == profile.CPUUser || cause == profile.CPUKernel) {
+			cause = profile.Unknown // its thread may as well have waited for a CPU, or in the kernel
+		}
+		e.Samples = append(e.Samples, profile.Sample{Owner: r.owner, At: r.at, Cause: cause, Stack: stack})
 	}
 }
 
