@@ -150,6 +150,7 @@ func (c *Capture) addKernel(e *profile.Evidence) {
 		memo[p] = st
 		return st
 	}
+	lines := irqNames()
 	c.kern.mu.Lock()
 	events := c.kern.events
 	c.kern.mu.Unlock()
@@ -181,7 +182,7 @@ func (c *Capture) addKernel(e *profile.Evidence) {
 			if ev.Kind == kindSoftIRQ {
 				iv.Cause, iv.Culprit = profile.SoftIRQ, softirqName(ev.Vector)
 			} else {
-				iv.Culprit = vectorName(ev.Vector, nil)
+				iv.Culprit = vectorName(ev.Vector, lines)
 			}
 			e.Intervals = append(e.Intervals, iv)
 		case kindOffCPU:
