@@ -4,37 +4,52 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	pp "github.com/google/pprof/profile"
 
+	"github.com/rpcprof/toolkit/rpcprof"
 	"github.com/rpcprof/toolkit/rpcprof/profile"
 )
 
 // The sample types, in this order. All but the first are nanoseconds; wall is the
 // sum of the others and of what none of them covers.
-var types = []*pp.ValueType{
-	{Type: "calls", Unit: "count"},
-	{Type: "wall", Unit: "nanoseconds"},
-	{Type: "cpu", Unit: "nanoseconds"},
-	{Type: "runq", Unit: "nanoseconds"},
-	{Type: "blocked", Unit: "nanoseconds"},
-	{Type: "irq", Unit: "nanoseconds"},
+const (
+	calls = iota
+	wall
+	cpu
+	runq
+	blocked
+	irq
+	types
+)
+
+var typeNames = [types]string{"calls", "wall", "cpu", "runq", "blocked", "irq"}
+
+// sampleTypes gives each profile its own: encoding one writes to them.
+func sampleTypes() []*pp.ValueType {
+	out := make([]*pp.ValueType, types)
+	for i, name := range typeNames {
+		out[i] = &pp.ValueType{Type: name, Unit: "nanoseconds"}
+	}
+	out[calls].Unit = "count"
+	return out
 }
 
-// typeOf gives the sample type that a cause counts under beside wall, 0 for none.
-func typeOf(c profile.Cause) int {
+// typeOf gives the sample type that a cause counts under beside wall.
+func typeOf(c profile.Cause) (int, bool) {
 	switch {
 	case strings.HasPrefix(string(c), "cpu."):
-		return 2
+		return cpu, true
 	case c == profile.RunQueue:
-		return 3
+		return runq, true
 	case c == profile.IRQ, c == profile.SoftIRQ:
-		return 5
+		return irq, true
 	case strings.HasPrefix(string(c), "block."), strings.HasPrefix(string(c), "go."), c == profile.Behind:
-		return 4
+		return blocked, true
 	}
-	return 0
+	return 0, false
 }
 
 // Write writes the profile, compressed, as go tool pprof reads it.
@@ -46,35 +61,24 @@ func Write(w io.Writer, p *profile.Profile) error {
 	return out.Write(w)
 }
 
+// wallOffset is what the wall clock is ahead of the clock of a profile's times. It
+// is read once, so that a profile gives the same bytes whenever it is written.
+var wallOffset = sync.OnceValue(func() int64 { return time.Now().UnixNano() - rpcprof.Now() })
+
 // Convert makes a pprof profile. A sample's stack is the frames that waited, then
-// its cause, stage and method as the outermost ones, so that a flame graph reads
-// method, stage, cause, code.
+// what is to blame, the cause, the stage and the method as the outermost ones, so
+// that a flame graph reads method, stage, cause, code.
 func Convert(p *profile.Profile) (*pp.Profile, error) {
-	b := builder{out: &pp.Profile{SampleType: types, DefaultSampleType: "wall",
-		TimeNanos:     time.Now().UnixNano() - (p.Window.EndNS - p.Window.StartNS),
-		DurationNanos: p.Window.EndNS - p.Window.StartNS},
-		funcs: map[funcKey]*pp.Function{}, locs: map[locKey]*pp.Location{}}
+	b := builder{
+		out: &pp.Profile{
+			SampleType: sampleTypes(), DefaultSampleType: typeNames[wall],
+			TimeNanos:     p.Window.StartNS + wallOffset(),
+			DurationNanos: p.Window.EndNS - p.Window.StartNS,
+		},
+		funcs: map[funcKey]*pp.Function{}, locs: map[locKey]*pp.Location{},
+	}
 	for _, c := range p.Cells {
-		s := &pp.Sample{Value: make([]int64, len(types)), Label: map[string][]string{
-			"method": {c.Method}, "stage": {c.Stage}, "cause": {string(c.Cause)},
-		}}
-		if c.Culprit != "" {
-			s.Label["culprit"] = []string{c.Culprit}
-		}
-		s.Value[0], s.Value[1] = c.Calls, c.NS
-		if t := typeOf(c.Cause); t != 0 {
-			s.Value[t] = c.NS
-		}
-		for _, f := range c.Stack {
-			s.Location = append(s.Location, b.location(f))
-		}
-		if c.Culprit != "" {
-			s.Location = append(s.Location, b.location(profile.Frame{Func: c.Culprit}))
-		}
-		for _, name := range []string{string(c.Cause), c.Stage, c.Method} {
-			s.Location = append(s.Location, b.location(profile.Frame{Func: name}))
-		}
-		b.out.Sample = append(b.out.Sample, s)
+		b.sample(c)
 	}
 	if err := b.out.CheckValid(); err != nil {
 		return nil, fmt.Errorf("profile cannot be written for pprof: %w", err)
@@ -93,6 +97,29 @@ type builder struct {
 	out   *pp.Profile
 	funcs map[funcKey]*pp.Function
 	locs  map[locKey]*pp.Location
+}
+
+func (b *builder) sample(c profile.Cell) {
+	s := &pp.Sample{Value: make([]int64, types), Label: map[string][]string{
+		"method": {c.Method}, "stage": {c.Stage}, "cause": {string(c.Cause)},
+	}}
+	s.Value[calls], s.Value[wall] = c.Calls, c.NS
+	if t, ok := typeOf(c.Cause); ok {
+		s.Value[t] = c.NS
+	}
+	for _, f := range c.Stack {
+		s.Location = append(s.Location, b.location(f))
+	}
+	if c.Culprit != "" {
+		s.Label["culprit"] = []string{c.Culprit}
+		// Not its bare name: a method would get the time of those that wait for
+		// it added to its own.
+		s.Location = append(s.Location, b.location(profile.Frame{Func: "by " + c.Culprit}))
+	}
+	for _, name := range []string{string(c.Cause), c.Stage, c.Method} {
+		s.Location = append(s.Location, b.location(profile.Frame{Func: name}))
+	}
+	b.out.Sample = append(b.out.Sample, s)
 }
 
 func (b *builder) location(f profile.Frame) *pp.Location {

@@ -1,32 +1,26 @@
 package prometheus
 
 import (
+	"strconv"
 	"time"
+	"unicode/utf8"
 
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rpcprof/toolkit/rpcprof"
 )
 
-// Names of the metrics. The call's duration is OTel's rpc.server.call.duration
-// (semantic conventions for RPC metrics), as Prometheus spells it.
+// Bounds of the classic buckets: 16.384 µs and each power of two of it up to 69 s.
+// Each is also a bound of the Profiler's own buckets, so that the counts are exact;
+// a duration of just a bound counts as longer than it.
 const (
-	CallDuration  = "rpc_server_call_duration_seconds"
-	StageDuration = "rpcprof_stage_duration_seconds"
-	LostCalls     = "rpcprof_lost_calls_total"
+	firstBound = 1 << 14 * time.Nanosecond
+	lastBound  = 1 << 36 * time.Nanosecond
 )
 
-var (
-	callDesc  = prom.NewDesc(CallDuration, "Time from the complete request to the written reply.", []string{"rpc_method"}, nil)
-	stageDesc = prom.NewDesc(StageDuration, "Time calls spent in one stage.", []string{"method", "stage"}, nil)
-	lostDesc  = prom.NewDesc(LostCalls, "Calls that could not be recorded.", nil, nil)
-)
-
-// Bounds of the classic buckets: powers of two of 16 µs, up to 34 s. Each is also a
-// bound of the Profiler's own buckets, so that the counts are exact.
 var bounds = func() []time.Duration {
 	var out []time.Duration
-	for d := 16 * 1024 * time.Nanosecond; d < 40*time.Second; d *= 2 {
+	for d := firstBound; d <= lastBound; d *= 2 {
 		out = append(out, d)
 	}
 	return out
@@ -46,12 +40,23 @@ func (c collector) Describe(ch chan<- *prom.Desc) {
 func (c collector) Collect(ch chan<- prom.Metric) {
 	s := c.p.Snapshot()
 	for _, m := range s.Methods {
-		ch <- histogram(callDesc, m.Total, m.Method)
+		name := label(m.Method)
+		ch <- histogram(callDesc, m.Total, name)
 		for stage, h := range m.Stages {
-			ch <- histogram(stageDesc, h, m.Method, stage)
+			ch <- histogram(stageDesc, h, name, stage)
 		}
 	}
 	ch <- prom.MustNewConstMetric(lostDesc, prom.CounterValue, float64(s.Lost))
+}
+
+// label makes a name fit for a label, which must be UTF-8: the Profiler takes any
+// bytes for a name, and cuts a long one anywhere. One bad name would otherwise
+// spoil the whole scrape.
+func label(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	return strconv.Quote(name)
 }
 
 // histogram adds the fine buckets up into the classic ones.
@@ -69,6 +74,6 @@ func histogram(d *prom.Desc, h rpcprof.Histogram, labels ...string) prom.Metric 
 		put(lo)
 		sum += count
 	})
-	put(1 << 62)
+	put(lastBound)
 	return prom.MustNewConstHistogram(d, h.Count, h.Sum.Seconds(), buckets, labels...)
 }

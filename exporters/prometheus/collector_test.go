@@ -9,70 +9,164 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rpcprof/toolkit/rpcprof"
+	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
 
 // record makes one call whose handler took a known time.
 func record(p *rpcprof.Profiler, method string, handler time.Duration) {
+	recordStages(p, method, [5]time.Duration{2: handler})
+}
+
+// recordStages makes one call whose stages, from queue to write, took known times.
+func recordStages(p *rpcprof.Profiler, method string, stages [5]time.Duration) {
 	at := rpcprof.Now()
 	c := p.Begin(p.Method(method), nil, at)
-	c.Start(nil, at)
-	c.StampAt(rpcprof.Handler, at)
-	c.StampAt(rpcprof.Handled, at+int64(handler))
-	c.StampAt(rpcprof.Write, at+int64(handler))
-	c.StampAt(rpcprof.Sent, at+int64(handler))
+	for i, s := range []rpcprof.Stamp{rpcprof.Dequeue, rpcprof.Handler, rpcprof.Handled, rpcprof.Write, rpcprof.Sent} {
+		at += int64(stages[i])
+		c.StampAt(s, at)
+	}
 	c.End(rpcprof.OK)
 }
 
-// Counts, sums and cumulative buckets are exact.
-func TestCollector(t *testing.T) {
-	p := rpcprof.New(rpcprof.Config{})
-	defer p.Close()
-	for _, d := range []time.Duration{10 * time.Microsecond, 16384, 20 * time.Millisecond, time.Minute} {
-		record(p, "a.A/Get", d)
-	}
+// key names one histogram: its metric and its labels' values, in the labels' order.
+func key(name string, labels ...string) string { return name + "/" + strings.Join(labels, "/") }
+
+// scraped is one histogram as a scrape gives it; the buckets are cumulative.
+type scraped struct {
+	count   uint64
+	sum     float64
+	bounds  []float64
+	buckets []uint64
+}
+
+// gather scrapes the histograms of a Profiler.
+func gather(t *testing.T, p *rpcprof.Profiler) map[string]*scraped {
+	t.Helper()
 	reg := prom.NewPedanticRegistry()
 	reg.MustRegister(NewCollector(p))
-	got, err := reg.Gather()
+	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := false
-	for _, f := range got {
-		if f.GetName() != CallDuration {
-			continue
-		}
-		found = true
-		h := f.GetMetric()[0].GetHistogram()
-		if h.GetSampleCount() != 4 {
-			t.Errorf("%d calls, want 4", h.GetSampleCount())
-		}
-		if want := (10*time.Microsecond + 16384 + 20*time.Millisecond + time.Minute).Seconds(); h.GetSampleSum() != want {
-			t.Errorf("sum is %v, want %v", h.GetSampleSum(), want)
-		}
-		at := func(bound time.Duration) uint64 {
+	out := map[string]*scraped{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			h := m.GetHistogram()
+			if h == nil {
+				continue
+			}
+			got := &scraped{count: h.GetSampleCount(), sum: h.GetSampleSum()}
 			for _, b := range h.GetBucket() {
-				if b.GetUpperBound() == bound.Seconds() {
-					return b.GetCumulativeCount()
-				}
+				got.bounds = append(got.bounds, b.GetUpperBound())
+				got.buckets = append(got.buckets, b.GetCumulativeCount())
 			}
-			t.Fatalf("no bucket up to %v", bound)
-			return 0
+			out[key(f.GetName(), labels...)] = got
 		}
-		for bound, want := range map[time.Duration]uint64{16384: 1, 32768: 2, 16384 << 10: 2, 16384 << 11: 3, bounds[len(bounds)-1]: 3} {
-			if n := at(bound); n != want {
-				t.Errorf("%d calls up to %v, want %d", n, bound, want)
-			}
-		}
-	}
-	if !found {
-		t.Errorf("no %s", CallDuration)
 	}
 	problems, err := testutil.GatherAndLint(reg)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v %v", problems, err)
 	}
-	if n := testutil.CollectAndCount(NewCollector(p), StageDuration); n != 5 {
-		t.Errorf("%d stage histograms, want 5", n)
+	return out
+}
+
+// Counts, sums and every cumulative bucket are exact, for the call and each stage.
+func TestCollector(t *testing.T) {
+	p := rpcprof.New(rpcprof.Config{})
+	defer func() { _ = p.Close() }()
+	calls := map[string][][5]time.Duration{
+		"a.A/Get": {
+			{0, 1, 10 * time.Microsecond, 3, 4},
+			{firstBound - 1, 0, firstBound, 0, firstBound + 1},
+			{time.Second, 5 * time.Microsecond, 20 * time.Millisecond, 0, 100 * time.Microsecond},
+			{0, 0, time.Minute, 0, 0},
+			{2 * lastBound, 0, lastBound, 0, 0},
+		},
+		"b.B/Put": {{0, 0, 3 * time.Millisecond, 0, 0}},
+	}
+	want := map[string][]time.Duration{}
+	for method, cs := range calls {
+		for _, c := range cs {
+			recordStages(p, method, c)
+			var total time.Duration
+			for i, stage := range []string{"queue", "decode", "handler", "encode", "write"} {
+				k := key(StageDuration, method, stage)
+				want[k] = append(want[k], c[i])
+				total += c[i]
+			}
+			k := key(CallDuration, method)
+			want[k] = append(want[k], total)
+		}
+	}
+	got := gather(t, p)
+	if len(got) != len(want) {
+		t.Errorf("%d histograms, want %d", len(got), len(want))
+	}
+	for k, durations := range want {
+		h := got[k]
+		if h == nil {
+			t.Errorf("no %s", k)
+			continue
+		}
+		var sum time.Duration
+		for _, d := range durations {
+			sum += d
+		}
+		if h.count != uint64(len(durations)) || h.sum != sum.Seconds() {
+			t.Errorf("%s: %d calls of %v s, want %d of %v s", k, h.count, h.sum, len(durations), sum.Seconds())
+		}
+		if len(h.bounds) != len(bounds) {
+			t.Fatalf("%s: %d buckets, want %d", k, len(h.bounds), len(bounds))
+		}
+		for i, n := range h.buckets {
+			var below uint64
+			for _, d := range durations {
+				if d < bounds[i] {
+					below++
+				}
+			}
+			if h.bounds[i] != bounds[i].Seconds() || n != below {
+				t.Errorf("%s: %d calls up to %v s, want %d below %v", k, n, h.bounds[i], below, bounds[i])
+			}
+		}
+	}
+}
+
+// Every bound is one of the Profiler's own, which is why counts are exact.
+func TestBounds(t *testing.T) {
+	for _, b := range bounds {
+		if lo, _ := segment.BucketBounds(segment.BucketFor(int64(b))); lo != int64(b) {
+			t.Errorf("%v is within a bucket that begins at %v", b, time.Duration(lo))
+		}
+	}
+}
+
+// A name that is no label does not spoil the scrape, nor does one that was cut.
+func TestNames(t *testing.T) {
+	p := rpcprof.New(rpcprof.Config{})
+	defer func() { _ = p.Close() }()
+	long := strings.Repeat("é", 100)
+	for _, name := range []string{"a\xff", "a\xfe", long, long + "!", "."} {
+		record(p, name, time.Millisecond)
+	}
+	got := gather(t, p)
+	for _, name := range []string{`"a\xff"`, `"a\xfe"`, "."} {
+		if got[key(CallDuration, name)] == nil {
+			t.Errorf("no call of %s in %v", name, got)
+		}
+	}
+	var calls uint64
+	for k, h := range got {
+		if strings.HasPrefix(k, CallDuration) {
+			calls += h.count
+		}
+	}
+	if calls != 5 {
+		t.Errorf("%d calls, want 5", calls)
 	}
 }
 
