@@ -193,6 +193,11 @@ func TestProperties(t *testing.T) {
 				}
 			}
 		}
+		for _, c := range p.Cells {
+			if c.NS <= 0 || c.Calls <= 0 {
+				t.Fatalf("seed %d: cell %+v", seed, c)
+			}
+		}
 		if p.Coverage < 0 || p.Coverage > 1 {
 			t.Fatalf("seed %d: coverage %v", seed, p.Coverage)
 		}
@@ -201,7 +206,7 @@ func TestProperties(t *testing.T) {
 		r.Shuffle(len(e.Samples), func(i, k int) { e.Samples[i], e.Samples[k] = e.Samples[k], e.Samples[i] })
 		r.Shuffle(len(e.Arrivals), func(i, k int) { e.Arrivals[i], e.Arrivals[k] = e.Arrivals[k], e.Arrivals[i] })
 		again := Join(e, Options{})
-		if !reflect.DeepEqual(p.Methods, again.Methods) || !reflect.DeepEqual(p.Slowest, again.Slowest) {
+		if !reflect.DeepEqual(p.Methods, again.Methods) || !reflect.DeepEqual(p.Slowest, again.Slowest) || !reflect.DeepEqual(p.Cells, again.Cells) {
 			t.Fatalf("seed %d: the order of the input matters", seed)
 		}
 	}

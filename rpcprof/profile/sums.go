@@ -2,6 +2,7 @@ package profile
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -21,12 +22,13 @@ type place struct {
 }
 
 type stageSum struct {
-	wall, rest int64
-	exact      map[key]int64
-	sampled    map[key]int64 // samples
-	n          int64         // all samples
-	calls      map[key]int64 // calls that have time in it
-	causes     map[key]int64 // nanoseconds, after finish
+	wall, rest  int64
+	exact       map[key]int64
+	sampled     map[key]int64 // samples
+	n           int64         // all samples
+	unexplained int64         // calls with time that no exact interval covers
+	calls       map[key]int64 // calls that have time in it
+	causes      map[key]int64 // nanoseconds, after finish
 }
 
 // sums adds up calls of one set.
@@ -65,6 +67,9 @@ func (s *sums) add(j *joined, hits []hit) {
 			rest -= p.end - p.start
 		}
 		st.rest += rest
+		if rest > 0 {
+			st.unexplained++
+		}
 	}
 	for _, h := range hits {
 		st := s.stage(h.stage)
@@ -99,7 +104,9 @@ func (s *sums) finish() {
 			left -= ns
 		}
 		if left > 0 {
-			st.causes[key{Unknown, "", -1}] += left
+			none := key{Unknown, "", -1}
+			st.causes[none] += left
+			st.calls[none] = max(st.calls[none], st.unexplained)
 		}
 	}
 }
@@ -187,15 +194,14 @@ func (s *sums) uncertain() (wall, vague int64) {
 
 func cellsOf(method string, s *sums) []Cell {
 	var out []Cell
-	for name, st := range s.stages {
-		for k, ns := range st.causes {
-			if ns > 0 {
+	for _, name := range slices.Sorted(maps.Keys(s.stages)) {
+		st := s.stages[name]
+		for _, k := range slices.SortedFunc(maps.Keys(st.causes), compareKeys) {
+			if ns := st.causes[k]; ns > 0 {
 				out = append(out, Cell{method, name, k.cause, k.culprit, s.stack(k.stack), st.calls[k], ns})
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b Cell) int {
-		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Culprit, b.Culprit))
-	})
+	slices.SortStableFunc(out, func(a, b Cell) int { return cmp.Compare(b.NS, a.NS) })
 	return out
 }
