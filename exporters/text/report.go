@@ -11,17 +11,24 @@ import (
 	"github.com/rpcprof/toolkit/rpcprof/profile"
 )
 
+// A wider report is harder to read; a narrower one has no room for its tables.
+const (
+	minWidth = 40
+	maxWidth = 100
+)
+
 // Options say how to write.
 type Options struct {
-	Width int  // columns, default 100
+	Width int  // columns, default and most 100
 	Color bool // escape sequences for a terminal
 }
 
 // Write writes the report. The error is the writer's.
 func Write(w io.Writer, r blame.Report, o Options) error {
-	if o.Width <= 0 {
-		o.Width = 100
+	if o.Width <= 0 || o.Width > maxWidth {
+		o.Width = maxWidth
 	}
+	o.Width = max(o.Width, minWidth)
 	p := &page{o: o}
 	p.verdicts(r)
 	p.methods(r.Profile)
@@ -32,45 +39,6 @@ func Write(w io.Writer, r blame.Report, o Options) error {
 	p.footer(r.Profile)
 	_, err := io.WriteString(w, p.b.String())
 	return err
-}
-
-type page struct {
-	b strings.Builder
-	o Options
-}
-
-// line writes one line, cut at the width.
-func (p *page) line(format string, args ...any) {
-	s := []rune(fmt.Sprintf(format, args...))
-	if len(s) > p.o.Width {
-		s = append(s[:p.o.Width-1], '…')
-	}
-	p.b.WriteString(strings.TrimRight(string(s), " "))
-	p.b.WriteByte('\n')
-}
-
-func (p *page) title(s string) {
-	p.b.WriteByte('\n')
-	if p.o.Color {
-		s = "\x1b[1m" + s + "\x1b[0m"
-	}
-	p.b.WriteString(s + "\n")
-}
-
-// wrapped writes text over several lines, each after the first indented.
-func (p *page) wrapped(first, rest, s string) {
-	at, indent := first, rest
-	for _, word := range strings.Fields(s) {
-		if len([]rune(at))+len([]rune(word))+1 > p.o.Width && strings.TrimSpace(at) != "" {
-			p.line("%s", at)
-			at = indent
-		}
-		if at != "" && !strings.HasSuffix(at, " ") {
-			at += " "
-		}
-		at += word
-	}
-	p.line("%s", at)
 }
 
 func (p *page) verdicts(r blame.Report) {
@@ -89,12 +57,7 @@ func (p *page) verdicts(r blame.Report) {
 	p.line("%s: %s calls in %s", t, thousands(int64(calls)), blame.Duration(r.Window.EndNS-r.Window.StartNS))
 	p.b.WriteByte('\n')
 	if len(r.Verdicts) == 0 {
-		switch {
-		case len(r.Methods) == 0:
-			p.wrapped("", "", "No calls were seen, so there is nothing to judge.")
-		default:
-			p.wrapped("", "", fmt.Sprintf("Nothing stands out: no stage and cause adds %s or more to the slow calls of any method, and none dominates the typical ones.", blame.MinExcess))
-		}
+		p.wrapped("", "", nothing(r.Methods))
 		return
 	}
 	for i, v := range r.Verdicts {
@@ -109,6 +72,25 @@ func (p *page) verdicts(r blame.Report) {
 		}
 		p.wrapped(n, "   ", v.Sentence)
 	}
+}
+
+// nothing says that nothing stands out, and what was looked at to say so.
+func nothing(methods []profile.Method) string {
+	if len(methods) == 0 {
+		return "No calls were seen, so there is nothing to judge."
+	}
+	compared := 0
+	for i := range methods {
+		if blame.Comparable(&methods[i]) {
+			compared++
+		}
+	}
+	if compared == 0 {
+		return fmt.Sprintf("Nothing stands out, but there were few calls: comparing takes %d slow and %d typical calls of a method, and none had them. Looking for longer would show more.",
+			blame.MinSlow, blame.MinTypical)
+	}
+	return fmt.Sprintf("Nothing stands out. Slow calls were compared with typical ones for %d of %d methods: none takes twice as long and loses %s or more, and a fifth of the difference, to one known cause. No long wait dominates the typical calls.",
+		compared, len(methods), blame.Duration(int64(blame.MinExcess)))
 }
 
 func (p *page) methods(pr *profile.Profile) {
@@ -159,7 +141,7 @@ func (p *page) bars(pr *profile.Profile) {
 				continue
 			}
 			wall := set.WallNS / int64(set.Calls)
-			p.title(fmt.Sprintf("%s, %s calls (%s, mean %s)", shorten(m.Method, p.o.Width-40), set.name, thousands(int64(set.Calls)), blame.Duration(wall)))
+			p.title(fmt.Sprintf("%s, %s calls (%s, mean %s)", shorten(m.Method, max(12, p.o.Width-40)), set.name, thousands(int64(set.Calls)), blame.Duration(wall)))
 			width := max(10, p.o.Width-52)
 			for i, s := range shares(set.Set) {
 				if i == 6 || wall == 0 || float64(s.ns) < 0.01*float64(wall) {
@@ -185,17 +167,16 @@ func (p *page) threads(pr *profile.Profile) {
 }
 
 func (p *page) interrupts(pr *profile.Profile) {
-	rows := pr.Interrupts
-	for i, r := range rows {
-		if r.OnCallsNS == 0 && i > 0 || i == 5 {
-			rows = rows[:i]
-			break
+	var rows []profile.Interrupt
+	for _, r := range pr.Interrupts {
+		if r.OnCallsNS > 0 && len(rows) < 5 {
+			rows = append(rows, r)
 		}
 	}
 	if len(rows) == 0 {
 		return
 	}
-	p.title("Interrupts")
+	p.title("Interrupts that calls lost time to")
 	p.line("%4s %-8s %-24s %10s %10s %12s", "cpu", "kind", "name", "count", "time", "on calls")
 	for _, r := range rows {
 		p.line("%4d %-8s %-24s %10s %10s %12s", r.CPU, r.Kind, shorten(r.Name, 24), thousands(r.Count), blame.Duration(r.NS), blame.Duration(r.OnCallsNS))
@@ -207,8 +188,9 @@ func (p *page) inFlight(pr *profile.Profile) {
 		return
 	}
 	p.title(fmt.Sprintf("In flight at the end: %s", thousands(int64(len(pr.InFlight)))))
+	name := max(12, min(40, p.o.Width-75)) // leaves room for the line it waits in
 	for _, c := range pr.InFlight[:min(len(pr.InFlight), 5)] {
-		p.line("  %-40s in %-8s for %9s, began %9s ago  %s", shorten(c.Method, 40), c.Stage, blame.Duration(c.StageAgeNS), blame.Duration(c.AgeNS), c.Location)
+		p.line("  %-*s in %-8s for %9s, began %9s ago  %s", name, shorten(c.Method, name), c.Stage, blame.Duration(c.StageAgeNS), blame.Duration(c.AgeNS), c.Location)
 	}
 }
 
@@ -228,22 +210,4 @@ func (p *page) footer(pr *profile.Profile) {
 			p.wrapped("- ", "  ", l)
 		}
 	}
-}
-
-// thousands writes a count with separators.
-func thousands(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// shorten keeps the end of a long name, which says more than its beginning.
-func shorten(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n || n < 2 {
-		return s
-	}
-	return "…" + string(r[len(r)-n+1:])
 }

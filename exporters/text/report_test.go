@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"flag"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -42,7 +44,10 @@ func report() blame.Report {
 func TestGolden(t *testing.T) {
 	quiet := report()
 	quiet.Verdicts, quiet.Limits = nil, nil
-	for name, r := range map[string]blame.Report{"report": report(), "quiet": quiet} {
+	quiet.Methods[0].Slow = profile.Set{Calls: 10, WallNS: 4e6, Stages: map[string]profile.StageSums{"handler": {WallNS: 4e6, Causes: map[string]int64{"cpu.user": 4e6}}}}
+	few := quiet
+	few.Profile = &profile.Profile{Methods: []profile.Method{{Method: "M", Calls: 4}}, Interrupts: []profile.Interrupt{{Kind: "irq", Name: "eth0", NS: 5e6}}}
+	for name, r := range map[string]blame.Report{"report": report(), "quiet": quiet, "few": few} {
 		var b bytes.Buffer
 		if err := Write(&b, r, Options{}); err != nil {
 			t.Fatal(err)
@@ -65,11 +70,15 @@ func TestGolden(t *testing.T) {
 
 // No line is wider than the terminal, and a pipe gets no escape sequences.
 func TestWidth(t *testing.T) {
-	for _, width := range []int{60, 80, 100} {
+	for _, width := range []int{40, 60, 80, 100, 200} {
 		var b bytes.Buffer
-		if err := Write(&b, report(), Options{Width: width}); err != nil {
+		r := report()
+		r.CPU = profile.CPU{BusyCores: 123.25, Top2Share: 1}
+		r.Limits = append(r.Limits, strings.Repeat("x", 250))
+		if err := Write(&b, r, Options{Width: width}); err != nil {
 			t.Fatal(err)
 		}
+		width = min(width, 100)
 		for _, l := range strings.Split(b.String(), "\n") {
 			if n := len([]rune(l)); n > width {
 				t.Errorf("%d columns at width %d: %s", n, width, l)
@@ -78,5 +87,34 @@ func TestWidth(t *testing.T) {
 		if strings.Contains(b.String(), "\x1b") {
 			t.Error("escape sequences without Color")
 		}
+	}
+}
+
+// What is coloured reads the same, and fits the same.
+func TestColor(t *testing.T) {
+	var plain, color bytes.Buffer
+	if err := Write(&plain, report(), Options{Width: 80}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(&color, report(), Options{Width: 80, Color: true}); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(plain.String(), regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(color.String(), "")); d != "" || plain.Len() == color.Len() {
+		t.Errorf("colour changes the text:\n%s", d)
+	}
+}
+
+// A process cannot steer the terminal of who looks at it.
+func TestForeignNames(t *testing.T) {
+	r := report()
+	const evil = "a\x1b[2J\rb\u202e"
+	r.Targets[0].Comm, r.Threads[0].Comm, r.Methods[0].Method, r.InFlight[0].Location = evil, evil, evil, evil
+	r.Verdicts[0].Sentence = "runnable, but " + evil + " had the CPU"
+	var b bytes.Buffer
+	if err := Write(&b, r, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if i := strings.IndexFunc(b.String(), func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {
+		t.Errorf("not printable at %q", b.String()[i:min(i+20, b.Len())])
 	}
 }

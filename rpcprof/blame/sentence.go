@@ -1,7 +1,9 @@
 package blame
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rpcprof/toolkit/rpcprof/profile"
@@ -26,19 +28,21 @@ func (j *judge) sentence(v *Verdict, m *profile.Method) string {
 		v.Method, Duration(m.P99NS), Duration(m.P50NS), Duration(v.ExcessNS), v.Stage, reason, 100*v.Share)
 }
 
-// full names a thread that is used up while others are not.
+// full names a thread that is used up, while others are not, though it is needed for
+// calls. It adds to a level verdict and is none of its own: a busy thread that no
+// call waits for is no fault.
 func (j *judge) full() string {
 	w := j.p.Window.EndNS - j.p.Window.StartNS
 	if w <= 0 || len(j.p.Threads) < 2 {
 		return ""
 	}
-	t := &j.p.Threads[0]
-	busy := float64(t.CPUUserNS+t.CPUKernelNS) / float64(w)
-	next := &j.p.Threads[1]
-	if busy < 0.95 || float64(next.CPUUserNS+next.CPUKernelNS)/float64(w) > 0.8 {
+	busy := func(t profile.Thread) float64 { return float64(t.CPUUserNS+t.CPUKernelNS) / float64(w) }
+	ts := slices.SortedStableFunc(slices.Values(j.p.Threads), func(a, b profile.Thread) int { return cmp.Compare(busy(b), busy(a)) })
+	t := ts[0]
+	if !slices.Contains([]string{"reader", "writer", "worker"}, t.Role) || busy(t) < 0.95 || busy(ts[1]) > 0.8 {
 		return ""
 	}
-	return fmt.Sprintf("; thread %d (%s) is %.1f %% busy while the others have room", t.TID, t.Role, 100*busy)
+	return fmt.Sprintf("; thread %d (%s) is %.1f %% busy while the others have room", t.TID, t.Role, 100*busy(t))
 }
 
 // phrase says what a cause means, and where.
@@ -55,7 +59,7 @@ func phrase(cause, culprit, location string) string {
 	}
 	switch profile.Cause(cause) {
 	case profile.CPUUser:
-		return "running its own code" + where
+		return "running user code" + where
 	case profile.CPUKernel:
 		return "in system calls" + where
 	case profile.RunQueue:
@@ -86,6 +90,8 @@ func phrase(cause, culprit, location string) string {
 		return "runnable, but no P ran its goroutine"
 	case profile.Behind:
 		return by("behind %s calls", "behind other calls")
+	case profile.Unknown: // only in a chain
+		return "busy with what was not seen"
 	}
 	return by(cause+" in %s", cause) + where
 }

@@ -13,11 +13,15 @@ import (
 // the same for every stage and cause.
 const MinExcess = time.Millisecond
 
+// MinSlow and MinTypical are the calls that it takes to compare slow with typical.
+const (
+	MinSlow    = 5
+	MinTypical = 20
+)
+
 const (
 	minShare    = 0.20 // of the slow set's excess that a verdict must explain
 	minRatio    = 2    // of the slow set's mean wall time to the typical
-	minSlow     = 5    // calls in the slow set
-	minTypical  = 20   // calls in the typical set
 	maxVerdicts = 5
 	maxChain    = 4
 )
@@ -58,7 +62,7 @@ type Link struct {
 	Cause    string `json:"cause"`
 	Culprit  string `json:"culprit"`
 	Location string `json:"location"`
-	NS       int64  `json:"ns"` // mean per call of the method
+	NS       int64  `json:"ns"` // mean per call, over the method's typical and slow calls
 }
 
 // Report is a profile with the verdicts on it: the output that scripts read.
@@ -122,9 +126,14 @@ type judge struct {
 	total int // calls of all methods
 }
 
+// Comparable says whether a method has calls enough to compare slow with typical.
+func Comparable(m *profile.Method) bool {
+	return m.Slow.Calls >= MinSlow && m.Typical.Calls >= MinTypical
+}
+
 // tail compares a method's slow calls with its typical ones.
 func (j *judge) tail(m *profile.Method) []Verdict {
-	if m.Slow.Calls < minSlow || m.Typical.Calls < minTypical {
+	if !Comparable(m) {
 		return nil
 	}
 	slowMean, typicalMean := mean(m.Slow.WallNS, m.Slow.Calls), mean(m.Typical.WallNS, m.Typical.Calls)
@@ -165,7 +174,7 @@ func (j *judge) tail(m *profile.Method) []Verdict {
 
 // level looks for what the typical call loses its time to.
 func (j *judge) level(m *profile.Method) (Verdict, bool) {
-	if m.Typical.Calls < minTypical || m.Typical.WallNS <= 0 {
+	if m.Typical.Calls < MinTypical || m.Typical.WallNS <= 0 {
 		return Verdict{}, false
 	}
 	overSLO := j.o.SLO > 0 && m.P50NS > int64(j.o.SLO)
@@ -193,72 +202,6 @@ func (j *judge) level(m *profile.Method) (Verdict, bool) {
 	j.blame(&best, &m.Typical)
 	best.Sentence = j.sentence(&best, m)
 	return best, true
-}
-
-// blame names the culprit and the line, and follows the chain to its end.
-func (j *judge) blame(v *Verdict, set *profile.Set) {
-	v.Chain = []Link{}
-	if d := largest(set, v.Stage, v.Cause); d != nil {
-		v.Culprit, v.Location = d.Culprit, d.Location
-	}
-	seen := map[string]bool{}
-	for culprit := v.Culprit; v.Cause == string(profile.Behind) && culprit != "" && len(v.Chain) < maxChain && !seen[culprit]; {
-		seen[culprit] = true
-		l, ok := j.holding(culprit)
-		if !ok {
-			return
-		}
-		v.Chain = append(v.Chain, l)
-		if l.Cause != string(profile.Behind) {
-			return
-		}
-		culprit = l.Culprit
-	}
-}
-
-// largest is the biggest part of one stage and cause that names somebody or some
-// place, else the biggest at all.
-func largest(set *profile.Set, stage, cause string) *profile.Detail {
-	var best *profile.Detail
-	named := func(d *profile.Detail) bool { return d.Culprit != "" || d.Location != "" }
-	for i := range set.Details {
-		d := &set.Details[i]
-		if d.Stage != stage || string(d.Cause) != cause {
-			continue
-		}
-		if best == nil || named(d) && !named(best) || named(d) == named(best) && d.NS > best.NS {
-			best = d
-		}
-	}
-	return best
-}
-
-// holding says what a method's calls do while they hold a worker: the largest of
-// their causes from decode to encode.
-func (j *judge) holding(method string) (Link, bool) {
-	for i := range j.p.Methods {
-		m := &j.p.Methods[i]
-		if m.Method != method {
-			continue
-		}
-		set := &m.Typical
-		if set.Calls == 0 {
-			set = &m.Slow
-		}
-		var best *profile.Detail
-		for k := range set.Details {
-			d := &set.Details[k]
-			held := strings.Contains(d.Stage, "handler") || strings.Contains(d.Stage, "decode") || strings.Contains(d.Stage, "encode")
-			if held && (best == nil || d.NS > best.NS) {
-				best = d
-			}
-		}
-		if best == nil || set.Calls == 0 {
-			return Link{}, false
-		}
-		return Link{method, best.Stage, string(best.Cause), best.Culprit, best.Location, mean(best.NS, set.Calls)}, true
-	}
-	return Link{}, false
 }
 
 func mean(sum int64, n int) int64 {

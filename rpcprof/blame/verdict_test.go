@@ -2,6 +2,8 @@ package blame
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +51,7 @@ func TestTail(t *testing.T) {
 		part       profile.Detail
 	}{
 		{"lock", "waiting for a lock at store.go:88 (holder not seen)", part("handler", profile.GoLock, "", "store.go:88", 8*ms)},
+		{"pool", "behind Slow calls", part("queue", profile.Behind, "Slow", "", 8*ms)},
 		{"inline", "behind Slow calls", part("recv", profile.Behind, "Slow", "", 8*ms)},
 		{"hog", "runnable, but hog had the CPU", part("recv", profile.RunQueue, "hog", "", 8*ms)},
 		{"sleep", "asleep at store.go:9", part("handler", profile.GoSleep, "", "store.go:9", 8*ms)},
@@ -56,7 +59,12 @@ func TestTail(t *testing.T) {
 		{"softirq", "interrupted by NET_RX (softirq)", part("handler", profile.SoftIRQ, "NET_RX", "", 2*ms)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			vs := Judge(&profile.Profile{Methods: []profile.Method{method("M", 1000, c.part)}}, Options{})
+			// A busier thread and a busier interrupt that no call waited for are beside it.
+			vs := Judge(&profile.Profile{
+				Window: profile.Window{EndNS: 1000 * ms}, Methods: []profile.Method{method("M", 1000, c.part)},
+				Threads:    []profile.Thread{{TID: 7, Comm: "decoy", Role: "worker", CPUUserNS: 1000 * ms}, {TID: 8}},
+				Interrupts: []profile.Interrupt{{Kind: "irq", Name: "decoy", NS: 900 * ms}},
+			}, Options{})
 			if len(vs) != 1 {
 				t.Fatalf("verdicts: %+v", vs)
 			}
@@ -64,7 +72,7 @@ func TestTail(t *testing.T) {
 			if v.Kind != Tail || v.Stage != c.part.Stage || v.Cause != string(c.part.Cause) || v.Culprit != c.part.Culprit || v.Location != c.part.Location || v.ExcessNS != c.part.NS {
 				t.Errorf("verdict is %+v", v)
 			}
-			if !strings.Contains(v.Sentence, c.says) {
+			if !strings.Contains(v.Sentence, c.says) || strings.Contains(v.Sentence, "thread") || strings.Contains(v.Sentence, "decoy") {
 				t.Errorf("sentence is %q", v.Sentence)
 			}
 		})
@@ -82,7 +90,7 @@ func TestChain(t *testing.T) {
 	if len(vs) != 2 || vs[0].Method != "Fast" || vs[1].Kind != Level {
 		t.Fatalf("verdicts: %+v", vs)
 	}
-	if c := vs[0].Chain; len(c) != 1 || c[0].Method != "Slow" || c[0].Location != "store.go:41" || c[0].NS != 12*ms {
+	if c := vs[0].Chain; len(c) != 1 || c[0].Method != "Slow" || c[0].Location != "store.go:41" || c[0].NS != (100*12+2*20)*ms/102 {
 		t.Errorf("chain is %+v", c)
 	}
 	if !strings.Contains(vs[0].Sentence, "behind Slow calls, which are asleep at store.go:41") {
@@ -111,6 +119,18 @@ func TestLevel(t *testing.T) {
 	}
 }
 
+// A level verdict leads over a larger tail if its method is half of all calls, and
+// only then.
+func TestLevelLeads(t *testing.T) {
+	for calls, kind := range map[int]string{1000: Level, 999: Tail} {
+		level := profile.Method{Method: "L", Calls: calls, P50NS: ms, Typical: set(500, part("handler", profile.GoSleep, "", "a.go:1", ms))}
+		vs := Judge(&profile.Profile{Methods: []profile.Method{method("T", 1000, part("handler", profile.GoLock, "", "b.go:2", 500*ms)), level}}, Options{})
+		if len(vs) != 2 || vs[0].Kind != kind {
+			t.Errorf("with %d of %d calls: %+v", calls, calls+1000, vs)
+		}
+	}
+}
+
 // A typical call that only computes is a level verdict when it is over the SLO, not
 // otherwise.
 func TestLevelSLO(t *testing.T) {
@@ -127,8 +147,10 @@ func TestLevelSLO(t *testing.T) {
 // Nothing is said where nothing stands out: too little, too few, or not known why.
 func TestQuiet(t *testing.T) {
 	few := method("M", 1000, part("handler", profile.GoLock, "", "x.go:1", 8*ms))
-	few.Slow = set(minSlow-1, part("handler", profile.GoLock, "", "x.go:1", 8*ms))
+	few.Slow = set(MinSlow-1, part("handler", profile.GoLock, "", "x.go:1", 8*ms))
 	for name, m := range map[string]profile.Method{
+		"quiet":               method("M", 1000),
+		"not twice as slow":   {Method: "M", Calls: 1000, Typical: set(500, part("handler", profile.CPUUser, "", "", 10*ms)), Slow: set(10, part("handler", profile.CPUUser, "", "", 10*ms), part("queue", profile.RunQueue, "hog", "", 8*ms))},
 		"below the threshold": method("M", 1000, part("recv", profile.RunQueue, "go", "", int64(MinExcess)-1)),
 		"unknown":             method("M", 1000, part("handler", profile.Unknown, "", "", 8*ms)),
 		"few":                 few,
@@ -156,7 +178,7 @@ func TestAtMostFive(t *testing.T) {
 
 // The names are what scripts read: fields may be added, these stay.
 func TestJSON(t *testing.T) {
-	r := Report{Profile: &profile.Profile{Schema: 1, Methods: []profile.Method{method("M", 1000, part("handler", profile.GoLock, "", "x.go:1", 8*ms))}}}
+	r := Report{Profile: &profile.Profile{Schema: 1, Methods: []profile.Method{method("M", 1000, part("queue", profile.Behind, "M", "", 8*ms))}}}
 	r.Verdicts = Judge(r.Profile, Options{})
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -175,9 +197,17 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(top["verdicts"], &verdicts); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range strings.Fields("kind method stage cause culprit location excess_ns total_excess_ns share chain sentence") {
-		if verdicts[0][k] == nil {
-			t.Errorf("no field %q in a verdict", k)
-		}
+	if got := strings.Join(slices.Sorted(maps.Keys(verdicts[0])), " "); got != "cause chain culprit excess_ns kind location method sentence share stage total_excess_ns" {
+		t.Errorf("a verdict has %s", got)
+	}
+	var links []map[string]json.RawMessage
+	if err := json.Unmarshal(verdicts[0]["chain"], &links); err != nil || len(links) != 1 {
+		t.Fatalf("chain is %s: %v", verdicts[0]["chain"], err)
+	}
+	if got := strings.Join(slices.Sorted(maps.Keys(links[0])), " "); got != "cause culprit location method ns stage" {
+		t.Errorf("a link has %s", got)
+	}
+	if b, err := json.Marshal(Report{Profile: &profile.Profile{}, Verdicts: Judge(&profile.Profile{}, Options{})}); err != nil || !strings.Contains(string(b), `"verdicts":[]`) {
+		t.Errorf("without verdicts: %s, %v", b, err)
 	}
 }
