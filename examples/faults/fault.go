@@ -18,6 +18,9 @@ const (
 	DiskWrite  = 4 << 10              // bytes for each fsync
 	HogBurst   = 12 * time.Millisecond
 	HogPeriod  = 120 * time.Millisecond
+	// EveryBurst of each EveryPeriod is burnt where every call is to be hit.
+	EveryBurst  = 10 * time.Millisecond
+	EveryPeriod = 12 * time.Millisecond
 )
 
 // HitShare is the share of calls that a fault hits unless every call is hit.

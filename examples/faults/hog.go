@@ -10,7 +10,7 @@ import (
 type HogOptions struct {
 	// CPU is the one to burn on.
 	CPU int
-	// Every burns all the time, at a priority that leaves others a share.
+	// Every burns so much of the time that nearly every call is delayed.
 	Every bool
 }
 
@@ -45,14 +45,19 @@ func Hog(ctx context.Context, o HogOptions) error {
 }
 
 func hog(ctx context.Context, o HogOptions) error {
-	if err := becomeHog(o); err != nil {
+	raised, err := becomeHog(o)
+	if err != nil {
 		return err
 	}
 	p := newPacer()
 	defer p.close()
-	period := HogPeriod
+	burst, period := HogBurst, HogPeriod
+	if o.Every {
+		// Real-time priority all the time would leave the service nothing.
+		burst, period = EveryBurst, EveryPeriod
+	}
 	for ctx.Err() == nil {
-		if o.Every {
+		if o.Every && !raised { // others have their turns all the same
 			burn(ctx, time.Now().Add(period))
 			continue
 		}
@@ -62,7 +67,7 @@ func hog(ctx context.Context, o HogOptions) error {
 		if !p.until(ctx, start) {
 			return nil
 		}
-		burn(ctx, start.Add(HogBurst))
+		burn(ctx, start.Add(burst))
 	}
 	return nil
 }

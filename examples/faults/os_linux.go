@@ -45,26 +45,19 @@ func cpuSet(cpus ...int) *unix.CPUSet {
 	return &set
 }
 
-// becomeHog makes the calling thread, which must be locked, a hog's.
-func becomeHog(o HogOptions) error {
+// becomeHog makes the calling thread, which must be locked, a hog's. It says whether
+// the thread has real-time priority now.
+func becomeHog(o HogOptions) (raised bool, err error) {
 	for _, f := range []string{"/proc/self/comm", "/proc/thread-self/comm"} {
 		if err := os.WriteFile(f, []byte(HogName), 0); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if err := unix.SchedSetaffinity(0, cpuSet(o.CPU)); err != nil {
-		return fmt.Errorf("bind to CPU %d: %w", o.CPU, err)
+		return false, fmt.Errorf("bind to CPU %d: %w", o.CPU, err)
 	}
-	if o.Every {
-		// Real-time priority all the time would leave the service nothing.
-		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), everyNice)
-		return nil
-	}
-	_ = raise()
-	return nil
+	return raise() == nil, nil
 }
-
-const everyNice = -5 // three quarters of the CPU against one thread of nice 0
 
 // raise gives the calling thread the lowest real-time priority.
 func raise() error {

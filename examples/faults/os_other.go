@@ -11,7 +11,7 @@ import (
 // Pin binds all threads of this process to the CPUs: on Linux alone.
 func Pin(cpus ...int) error { return errors.ErrUnsupported }
 
-func becomeHog(HogOptions) error { return errors.ErrUnsupported }
+func becomeHog(HogOptions) (bool, error) { return false, errors.ErrUnsupported }
 
 func mayRaise() bool { return false }
 
