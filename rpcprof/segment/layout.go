@@ -1,16 +1,14 @@
 package segment
 
-import (
-	"math/bits"
-	"unsafe"
-)
+import "unsafe"
 
-// Identity of the format. A reader accepts exactly the versions it knows; a
-// writer that adds fields in reserved space keeps the version, one that moves
-// or resizes anything raises it.
+// Identity of the format; FORMAT.md has the rule. A reader accepts the versions it
+// knows. A writer that adds fields in reserved space, or sections, keeps the version
+// and raises the revision; one that moves or resizes anything raises the version.
 const (
-	Magic   = 0x31464f5250435052 // "RPCPROF1", little endian
-	Version = 1
+	Magic    = 0x31464f5250435052 // "RPCPROF1", little endian
+	Version  = 2
+	Revision = 0
 	// FileName is the name given to memfd_create; /proc/PID/fd shows it as
 	// "/memfd:rpcprof (deleted)".
 	FileName = "rpcprof"
@@ -27,6 +25,9 @@ const (
 	BucketEntries  = 4
 	ShardHeadSize  = 128
 	RecordSize     = 192
+	SlowSetSize    = 64 + SlowKept*RecordSize
+	RuntimeSize    = 256
+	SectionSize    = 32
 	HistogramWords = 512
 	HistogramSize  = HistogramWords * 8
 
@@ -40,106 +41,24 @@ const (
 	MaxRing    = 1 << 20
 )
 
-// Stamp is one instant in a call on the server side, in the order they are taken.
-// Arrive, which comes before Recv, is the kernel's and not in the segment.
-type Stamp uint8
-
+// What is kept beyond the ring: the slowest calls of each method in the current
+// minute and the ones before it, and the last of the calls that did not end well.
 const (
-	Recv    Stamp = iota // the request's frame is complete in user memory
-	Dequeue              // a worker takes the request
-	Handler              // user code starts
-	Handled              // user code returned
-	Write                // the reply's bytes enter the write to the socket
-	Sent                 // that write returned
-	Stamps               // how many there are
+	SlowKept    = 8
+	SlowMinutes = 4
 )
 
-// Stage is the time between two stamps; it bears the name under which the
-// design speaks of it.
-type Stage uint8
+// RuntimeKept is how many of the runtime's readings are kept, one a second.
+const RuntimeKept = 64
 
-const (
-	StageRecv    Stage = iota // arrive to recv; known only with kernel evidence
-	StageQueue                // recv to dequeue
-	StageDecode               // dequeue to handler
-	StageHandler              // handler to handled
-	StageEncode               // handled to write
-	StageWrite                // write to sent
-	Stages
-)
-
-// StageNames holds the words used in output, by Stage.
-var StageNames = [Stages]string{"recv", "queue", "decode", "handler", "encode", "write"}
-
-func (s Stage) String() string {
-	if s < Stages {
-		return StageNames[s]
-	}
-	return "unknown"
-}
-
-// Outcome says how a call ended.
-type Outcome uint8
-
-const (
-	Unfinished Outcome = iota
-	OK
-	Error
-	Cancelled
-	Expired // its deadline passed
-	Shed    // refused at a limit
-	Outcomes
-)
-
-var outcomeNames = [Outcomes]string{"unfinished", "ok", "error", "cancelled", "expired", "shed"}
-
-func (o Outcome) String() string {
-	if o < Outcomes {
-		return outcomeNames[o]
-	}
-	return "unknown"
-}
-
-// Kind says what a slot stands for.
-type Kind uint8
-
-const (
-	KindFree   Kind = iota
-	KindCall        // one call between recv and sent
-	KindReader      // the goroutine that reads a connection
-	KindWriter      // the goroutine that writes a connection
-	KindWorker      // a goroutine that takes calls from a queue
-	Kinds
-)
-
-var kindNames = [Kinds]string{"free", "call", "reader", "writer", "worker"}
-
-func (k Kind) String() string {
-	if k < Kinds {
-		return kindNames[k]
-	}
-	return "unknown"
-}
-
-// Side tells a method served from a method called.
-type Side uint32
-
-const (
-	Server Side = iota
-	Client
-)
-
-func (s Side) String() string {
-	if s == Client {
-		return "client"
-	}
-	return "server"
-}
+// MaxSections bounds the directory.
+const MaxSections = 24
 
 // Header flags.
 const (
 	FlagGoroutines = 1 << iota // the goroutine offsets below were found and verified
 	FlagClosed                 // the profiler was closed; nothing more will be written
+	FlagThreads                // calls run on threads: index and slots hold thread ids where they would hold goroutines
 )
 
 // Clocks.
@@ -185,7 +104,24 @@ type Header struct {
 	Degraded                  [160]byte // why something is missing, empty when nothing is
 	LostCalls, NoSlot, NoIdx  uint64    // calls not recorded; without a slot; goroutines without an index entry
 	MethodsRefused, NoRole, _ uint64
+
+	// Since version 2.
+	Revision, SectionCount uint32
+	SlowOff, FailedOff     uint32 // within a shard; 0: not kept
+	FailedCap, CPUEvery    uint32 // FailedCap is a power of two; the CPU time of one call in CPUEvery is measured
+	RuntimeOff, RuntimeCap uint32
+	Sections               [MaxSections]Section // every part of the file but the header
 }
+
+// Section is an entry of the directory. A reader reads the parts that it knows from
+// the fields above and says which of the others it skips.
+type Section struct {
+	Name      [16]byte
+	Off, Size uint64
+}
+
+// NameString is the section's name.
+func (s *Section) NameString() string { return cstring(s.Name[:]) }
 
 // Method is one entry of the method table. Entries are appended, never changed.
 type Method struct {
@@ -207,27 +143,36 @@ type Conn struct {
 	Remote   [48]byte
 }
 
-// Slot is what a call or a role is doing now. The first half is one cache line
-// and is all that a BPF program reads. Stage changes are single stores; a reader
-// that copies a slot while it changes may see the new stage with the old start.
+// Slot is what a call, a task or a role is doing now. The first half is one cache
+// line and is all that a BPF program reads. A stage change is two stores, the stamp
+// first; a reader that copies a slot while it changes may see a stamp of the next stage.
 type Slot struct {
-	Call       uint64 // call id, 0 for a role or a free slot
-	G          uint64 // address of the goroutine that runs it, 0 none
-	Goid       uint64 // its id, so that a reused address is noticed
-	Method     uint32
-	Stage      Stage
-	Kind       Kind
-	Flags      uint16
-	StageStart int64
-	Conn       uint32
-	Worker     uint32 // slot of the role that runs it
-	Queue      uint32
-	TID        uint32
-	_          uint64
+	Call   uint64 // call id, 0 for a role or a free slot
+	G      uint64 // address of the goroutine that runs it, 0 none
+	Goid   uint64 // its id, so that a reused address is noticed
+	Method uint32
+	Stage  Stage
+	Kind   Kind
+	Flags  uint16
+	Parent uint64 // the call it was made in, 0 none
+	Conn   uint32
+	Worker uint32 // slot of the role that runs it
+	Queue  uint32
+	TID    uint32
+	Region uint32 // the region its handler is in, a method id plus one; 0 none
+	_      uint32
 
-	Stamps [Stamps]int64 // 0 where not taken
-	Parent uint64
-	_      uint64
+	Stamps [Stamps]int64 // 0 where not taken; of a role, the first is when it began
+}
+
+// Since is when the stage began that the slot is in.
+func (s *Slot) Since() int64 {
+	for i := min(int(s.Stage), Stamps) - 1; i > 0; i-- {
+		if t := s.Stamps[i]; t != 0 {
+			return t
+		}
+	}
+	return s.Stamps[0]
 }
 
 // IndexEntry leads from a goroutine to its slot.
@@ -243,97 +188,10 @@ type Bucket [BucketEntries]IndexEntry
 
 // ShardHead begins each shard. A shard is written by one P at a time.
 type ShardHead struct {
-	Head uint64 // records ever written; record i is in place i & (RingCap-1)
-	Seq  uint64 // call ids given out
-	_    [14]uint64
-}
-
-// Record is one finished call. Seq is its number in the shard plus one. The head
-// is raised when the record is complete; the one that is a whole ring behind the
-// head may be written over at any time.
-type Record struct {
-	Seq        uint64
-	Call       uint64
-	Method     uint32
-	Outcome    Outcome
-	Flags      uint8
-	Workers    uint16        // workers of its queue
-	Stamps     [Stamps]int64 // 0 where not taken
-	Release    int64         // when its worker was free again
-	Conn       uint32
-	Queue      uint32
-	Worker     uint32 // slot of the role that ran it
-	RecvTID    uint32
-	HandlerTID uint32
-	WriteTID   uint32
-	BytesIn    uint32
-	BytesOut   uint32
-	Offset     uint64 // of the request's first byte in the connection's received bytes; NoOffset when unknown
-	Batch      uint32 // number of the read on its connection
-	BatchSize  uint16 // messages cut from that read
-	BatchPos   uint16
-	Goid       uint64
-	Parent     uint64
-	TraceID    [16]byte
-	SpanID     [8]byte
-	ThreadCPU  int64 // nanoseconds, 0 when not measured
-	_          [2]uint64
-}
-
-// NoOffset marks a request whose place in the byte stream is unknown.
-const NoOffset = ^uint64(0)
-
-// Histograms kept for each method, in this order: the stages but recv, then the
-// whole call from recv to sent.
-const (
-	HistTotal      = int(Stages) - 1
-	HistsPerMethod = HistTotal + 1
-)
-
-// Histogram is log-linear: sixteen buckets to a power of two, in units of 16 ns,
-// so a value is known within 6.25 %. Word 0 is the sum in nanoseconds; words
-// 1.. are the buckets.
-type Histogram [HistogramWords]uint64
-
-// Buckets is how many buckets a Histogram has; the last one takes all that is longer.
-const Buckets = HistogramWords - 1
-
-const (
-	histUnitShift = 4
-	histSubBits   = 4
-)
-
-// BucketFor gives the bucket of a duration in nanoseconds; negative ones count as 0.
-func BucketFor(ns int64) int {
-	if ns < 0 {
-		return 0
-	}
-	v := uint64(ns) >> histUnitShift
-	if v < 1<<histSubBits {
-		return int(v)
-	}
-	e := bits.Len64(v) - 1 - histSubBits
-	i := (e+1)<<histSubBits + int(v>>uint(e))&(1<<histSubBits-1)
-	return min(i, Buckets-1)
-}
-
-// BucketBounds gives the half-open range of a bucket in nanoseconds. The last
-// bucket's upper bound is its lower bound: it has none.
-func BucketBounds(i int) (lo, hi int64) {
-	lo = bucketLow(i)
-	if i >= Buckets-1 {
-		return lo, lo
-	}
-	return lo, bucketLow(i + 1)
-}
-
-func bucketLow(i int) int64 {
-	if i < 1<<histSubBits {
-		return int64(i) << histUnitShift
-	}
-	e := i>>histSubBits - 1
-	m := i&(1<<histSubBits-1) | 1<<histSubBits
-	return int64(m) << uint(e+histUnitShift)
+	Head   uint64 // records ever written; record i is in place i & (RingCap-1)
+	Seq    uint64 // call ids given out
+	Failed uint64 // records ever written to the shard's ring of failed calls
+	_      [13]uint64
 }
 
 // BucketOf gives the index bucket of a goroutine's address (Fibonacci hashing).
@@ -342,9 +200,11 @@ func BucketOf(g uint64, bits uint32) uint64 {
 	return (g * 0x9E3779B97F4A7C15) >> (64 - bits)
 }
 
-// CallID numbers calls without coordination: the shard in the upper 16 bits,
-// its own count below.
-func CallID(shard int, n uint64) uint64 { return uint64(shard+1)<<48 | n&(1<<48-1) }
+// CallID numbers calls without coordination: the profiler in the upper 8 bits, the
+// shard in the next 12, its own count below.
+func CallID(profiler uint32, shard int, n uint64) uint64 {
+	return uint64(profiler)<<56 | uint64(shard+1)<<44 | n&(1<<44-1)
+}
 
 // The sizes are the format: a change here does not compile.
 var (
@@ -360,6 +220,12 @@ var (
 	_ [unsafe.Sizeof(ShardHead{}) - ShardHeadSize]struct{}
 	_ [RecordSize - unsafe.Sizeof(Record{})]struct{}
 	_ [unsafe.Sizeof(Record{}) - RecordSize]struct{}
+	_ [SlowSetSize - unsafe.Sizeof(SlowSet{})]struct{}
+	_ [unsafe.Sizeof(SlowSet{}) - SlowSetSize]struct{}
+	_ [RuntimeSize - unsafe.Sizeof(RuntimeSample{})]struct{}
+	_ [unsafe.Sizeof(RuntimeSample{}) - RuntimeSize]struct{}
+	_ [SectionSize - unsafe.Sizeof(Section{})]struct{}
+	_ [unsafe.Sizeof(Section{}) - SectionSize]struct{}
 	_ [HeaderSize - unsafe.Sizeof(Header{})]struct{}
 )
 

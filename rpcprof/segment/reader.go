@@ -16,6 +16,8 @@ var (
 	ErrNotSegment = errors.New("not an rpcprof segment")
 	ErrVersion    = errors.New("segment version not known to this reader")
 	ErrCorrupt    = errors.New("segment is damaged or hostile")
+
+	errOutside = errors.New("outside the segment")
 )
 
 // maxRun is how many records are copied at once.
@@ -28,6 +30,7 @@ type Reader struct {
 	src  io.ReaderAt
 	h    Header // as accepted; sizes and offsets are taken from here only
 	last []uint64
+	v1   bool
 	now  Header    // scratch
 	part [256]Slot // scratch
 	recs []Record  // scratch
@@ -50,8 +53,13 @@ func NewReader(src io.ReaderAt, size int64) (*Reader, error) {
 	if h.Magic != Magic {
 		return nil, ErrNotSegment
 	}
-	if h.Version != Version {
-		return nil, fmt.Errorf("%w: it has %d, this reads %d", ErrVersion, h.Version, Version)
+	hists := uint64(HistsPerMethod)
+	switch h.Version {
+	case Version:
+	case 1:
+		r.v1, hists = true, histsPerMethodV1
+	default:
+		return nil, fmt.Errorf("%w: it has %d, this reads 1 to %d", ErrVersion, h.Version, Version)
 	}
 	if h.FileSize != uint64(size) || h.Size != HeaderSize {
 		return nil, fmt.Errorf("%w: header says %d bytes, the file has %d", ErrCorrupt, h.FileSize, size)
@@ -71,9 +79,24 @@ func NewReader(src io.ReaderAt, size int64) (*Reader, error) {
 		!fits(h.ShardsOff, uint64(h.ShardCap), h.ShardSize, MaxShards),
 		ring == 0 || ring > MaxRing || bits.OnesCount64(ring) != 1,
 		uint64(h.RingOff) < ShardHeadSize || h.RingOff%8 != 0 || uint64(h.RingOff)+ring*RecordSize > h.ShardSize,
-		h.HistsPerMethod != uint32(HistsPerMethod),
-		uint64(h.HistOff)+uint64(h.MethodCap)*uint64(HistsPerMethod)*HistogramSize > h.ShardSize:
+		uint64(h.HistsPerMethod) != hists || h.HistOff%8 != 0,
+		uint64(h.HistOff)+uint64(h.MethodCap)*hists*HistogramSize > h.ShardSize:
 		return nil, fmt.Errorf("%w: a table lies outside the file", ErrCorrupt)
+	}
+	if r.v1 {
+		h.Revision, h.SectionCount, h.SlowOff, h.FailedOff, h.FailedCap, h.RuntimeCap, h.CPUEvery = 0, 0, 0, 0, 0, 0, 0
+	}
+	failed := uint64(h.FailedCap)
+	switch {
+	case h.SectionCount > MaxSections,
+		h.SlowOff%8 != 0 || uint64(h.SlowOff)+uint64(h.MethodCap)*SlowMinutes*SlowSetSize > h.ShardSize && h.SlowOff != 0,
+		failed > MaxRing || bits.OnesCount64(failed) > 1,
+		h.FailedOff%8 != 0 || uint64(h.FailedOff)+failed*RecordSize > h.ShardSize,
+		!fits(uint64(h.RuntimeOff), uint64(h.RuntimeCap), RuntimeSize, RuntimeKept) && h.RuntimeCap != 0:
+		return nil, fmt.Errorf("%w: a table lies outside the file", ErrCorrupt)
+	}
+	for i := range h.Sections[:h.SectionCount] {
+		sanitize(h.Sections[i].Name[:])
 	}
 	for _, text := range [][]byte{h.GoVersion[:], h.Service[:], h.Degraded[:]} {
 		sanitize(text)
@@ -115,6 +138,21 @@ func readFull(src io.ReaderAt, off uint64, b []byte) error {
 
 // Header gives the header as it was when the segment was opened.
 func (r *Reader) Header() Header { return r.h }
+
+// known are the sections that this reader reads.
+var known = map[string]bool{"methods": true, "connections": true, "slots": true, "index": true, "runtime": true, "shards": true}
+
+// Skipped names what the segment holds that this reader does not know, as one
+// written by a later version of the library may.
+func (r *Reader) Skipped() []string {
+	var out []string
+	for i := range r.h.Sections[:r.h.SectionCount] {
+		if s := &r.h.Sections[i]; !known[s.NameString()] {
+			out = append(out, fmt.Sprintf("section %q of %d bytes", s.NameString(), s.Size))
+		}
+	}
+	return out
+}
 
 // Counts reads the header's running counters: calls not recorded, calls without
 // a slot, goroutines without an index entry.
@@ -201,7 +239,11 @@ func (r *Reader) slotRange(out []SlotState, from, to uint32) ([]SlotState, error
 		if err := readFull(r.src, uint64(r.h.SlotsOff)+uint64(at)*SlotSize, b); err != nil {
 			return out, err
 		}
-		for i, s := range r.part[:n] {
+		for i := range r.part[:n] {
+			s := r.part[i]
+			if r.v1 {
+				s = (*slotV1)(unsafe.Pointer(&r.part[i])).now()
+			}
 			index := at + uint32(i)
 			call := index < r.h.CallSlots
 			switch {
@@ -272,6 +314,11 @@ func (r *Reader) shardRecords(shard int, out []Record) ([]Record, error) {
 		if err := readSlice(r.src, base+place*RecordSize, part); err != nil {
 			return out, err
 		}
+		if r.v1 {
+			for k := range part {
+				part[k] = (*recordV1)(unsafe.Pointer(&part[k])).now()
+			}
+		}
 		// Whatever the writer reached while this was copied may be damaged.
 		after, err := r.head(shard)
 		if err != nil {
@@ -320,17 +367,21 @@ func (r *Reader) Histograms(method uint32) (*[HistsPerMethod]Histogram, error) {
 	if method >= r.h.MethodCap {
 		return nil, fmt.Errorf("method %d: %w", method, ErrCorrupt)
 	}
+	n := int(r.h.HistsPerMethod)
 	var sum, one [HistsPerMethod]Histogram
 	for i := range r.last {
-		off := r.shard(i) + uint64(r.h.HistOff) + uint64(method)*uint64(HistsPerMethod)*HistogramSize
-		if err := readInto(r.src, off, &one); err != nil {
+		off := r.shard(i) + uint64(r.h.HistOff) + uint64(method)*uint64(n)*HistogramSize
+		if err := readSlice(r.src, off, one[:n]); err != nil {
 			return nil, err
 		}
-		for k := range one {
+		for k := range one[:n] {
 			for b, v := range one[k] {
 				sum[k][b] += v
 			}
 		}
+	}
+	if r.v1 { // the whole came after the five stages
+		sum[HistTotal], sum[histsPerMethodV1-1] = sum[histsPerMethodV1-1], Histogram{}
 	}
 	return &sum, nil
 }

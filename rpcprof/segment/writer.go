@@ -33,8 +33,10 @@ func (o *Options) setDefaults() {
 	def(&o.CallSlots, 4096, MaxSlots/2)
 	def(&o.RoleSlots, 4096, MaxSlots/2)
 	if o.Ring <= 0 {
-		// About 8 MB of records in all, but never less than 1,024 a shard.
-		o.Ring = max(1024, min(16384, 40960/o.Shards))
+		// A shard's ring stays within a second-level cache, so that recording does
+		// not push the service's data out of it; an attached reader empties it every
+		// 40 ms, so it holds 100,000 calls a second of each P.
+		o.Ring = max(1024, min(4096, 40960/o.Shards))
 	}
 	o.Ring = 1 << bits.Len(uint(min(o.Ring, MaxRing)-1))
 	// What is over the largest file goes: finished calls, then methods.
@@ -46,11 +48,22 @@ func (o *Options) setDefaults() {
 	}
 }
 
+// failed is how many of the calls that did not end well a shard keeps.
+func (o *Options) failed() int { return max(o.Ring/4, min(o.Ring, 256)) }
+
+// enter adds a part of the file to the directory.
+func (h *Header) enter(name string, off, size uint64) {
+	s := &h.Sections[h.SectionCount]
+	copy(s.Name[:], name)
+	s.Off, s.Size = off, size
+	h.SectionCount++
+}
+
 // size is no less than what the file takes.
 func (o *Options) size() uint64 {
 	slots := o.CallSlots + o.RoleSlots
-	fixed := HeaderSize + o.Methods*MethodSize + o.Conns*ConnSize + slots*SlotSize + 2*slots*BucketSize + 8*4096
-	shard := ShardHeadSize + o.Ring*RecordSize + o.Methods*HistsPerMethod*HistogramSize + 4096
+	fixed := HeaderSize + o.Methods*MethodSize + o.Conns*ConnSize + slots*SlotSize + 2*slots*BucketSize + RuntimeKept*RuntimeSize + 8*4096
+	shard := ShardHeadSize + (o.Ring+o.failed())*RecordSize + o.Methods*(HistsPerMethod*HistogramSize+SlowMinutes*SlowSetSize) + 4*4096
 	return uint64(fixed) + uint64(o.Shards+1)*uint64(shard)
 }
 
@@ -62,7 +75,8 @@ type Writer struct {
 	Conns   []Conn
 	Slots   []Slot
 	Index   []Bucket
-	Shards  []Shard // the last one is shared by all Ps beyond the others
+	Runtime []RuntimeSample // of the one goroutine that takes them
+	Shards  []Shard         // the last one is shared by all Ps beyond the others
 
 	IndexBits uint32
 
@@ -78,9 +92,16 @@ type Writer struct {
 
 // Shard is written by one P at a time.
 type Shard struct {
-	Head  *ShardHead
-	Ring  []Record
-	hists []Histogram
+	Head   *ShardHead
+	Ring   []Record
+	Failed []Record // a ring of its own: the calls that did not end well
+	slow   []SlowSet
+	hists  []Histogram
+}
+
+// Slow gives the place for a method's slowest calls of a minute.
+func (s *Shard) Slow(method uint32, minute int64) *SlowSet {
+	return &s.slow[int(method)*SlowMinutes+int(uint64(minute)%SlowMinutes)]
 }
 
 // Hists gives the histograms of one method.
@@ -102,26 +123,32 @@ func NewWriter(o Options) (*Writer, error) {
 		o.Service = o.Service[:63]
 	}
 	var h Header
-	h.Magic, h.Version, h.Size = Magic, Version, HeaderSize
+	h.Magic, h.Version, h.Revision, h.Size = Magic, Version, Revision, HeaderSize
 	h.Clock, h.Seq = ClockMonotonic, seq.Add(1)
 	off := uint64(HeaderSize)
-	place := func(size int) uint32 {
+	place := func(name string, size int) uint32 {
 		at := off
+		h.enter(name, off, uint64(size))
 		off = (off + uint64(size) + 4095) &^ 4095
 		return uint32(at)
 	}
-	h.MethodsOff, h.MethodCap = place(o.Methods*MethodSize), uint32(o.Methods)
-	h.ConnsOff, h.ConnCap = place(o.Conns*ConnSize), uint32(o.Conns)
+	h.MethodsOff, h.MethodCap = place("methods", o.Methods*MethodSize), uint32(o.Methods)
+	h.ConnsOff, h.ConnCap = place("connections", o.Conns*ConnSize), uint32(o.Conns)
 	slots := o.CallSlots + o.RoleSlots
-	h.SlotsOff, h.SlotCap, h.CallSlots = place(slots*SlotSize), uint32(slots), uint32(o.CallSlots)
+	h.SlotsOff, h.SlotCap, h.CallSlots = place("slots", slots*SlotSize), uint32(slots), uint32(o.CallSlots)
 	// At least as many entries as slots, for most sizes twice as many.
 	h.IndexBits = uint32(bits.Len(uint(max(slots/BucketEntries, 1)-1))) + 1
-	h.IndexOff = place(BucketSize << h.IndexBits)
+	h.IndexOff = place("index", BucketSize<<h.IndexBits)
+	h.RuntimeOff, h.RuntimeCap = place("runtime", RuntimeKept*RuntimeSize), RuntimeKept
+	page := func(n uint32) uint32 { return (n + 4095) &^ 4095 }
 	h.RingCap, h.RingOff = uint32(o.Ring), ShardHeadSize
-	h.HistOff = (ShardHeadSize + uint32(o.Ring*RecordSize) + 4095) &^ 4095
+	h.FailedCap, h.FailedOff = uint32(o.failed()), page(h.RingOff+uint32(o.Ring*RecordSize))
+	h.SlowOff = page(h.FailedOff + h.FailedCap*RecordSize)
+	h.HistOff = page(h.SlowOff + uint32(o.Methods*SlowMinutes*SlowSetSize))
 	h.HistsPerMethod = uint32(HistsPerMethod)
 	h.ShardSize = uint64(h.HistOff) + uint64(o.Methods*HistsPerMethod*HistogramSize)
 	h.ShardsOff, h.ShardCap = off, uint32(o.Shards+1)
+	h.enter("shards", off, h.ShardSize*uint64(h.ShardCap))
 	h.FileSize = off + h.ShardSize*uint64(h.ShardCap)
 	if h.FileSize > MaxFileSize {
 		return nil, fmt.Errorf("segment of %d bytes is over the limit of %d", h.FileSize, uint64(MaxFileSize))
@@ -135,12 +162,15 @@ func NewWriter(o Options) (*Writer, error) {
 	w.Conns = table[Conn](m.mem, uint64(h.ConnsOff), o.Conns)
 	w.Slots = table[Slot](m.mem, uint64(h.SlotsOff), slots)
 	w.Index = table[Bucket](m.mem, uint64(h.IndexOff), 1<<h.IndexBits)
+	w.Runtime = table[RuntimeSample](m.mem, uint64(h.RuntimeOff), RuntimeKept)
 	for i := range int(h.ShardCap) {
 		base := h.ShardsOff + uint64(i)*h.ShardSize
 		w.Shards = append(w.Shards, Shard{
-			Head:  (*ShardHead)(unsafe.Pointer(&m.mem[base])),
-			Ring:  table[Record](m.mem, base+uint64(h.RingOff), o.Ring),
-			hists: table[Histogram](m.mem, base+uint64(h.HistOff), o.Methods*HistsPerMethod),
+			Head:   (*ShardHead)(unsafe.Pointer(&m.mem[base])),
+			Ring:   table[Record](m.mem, base+uint64(h.RingOff), o.Ring),
+			Failed: table[Record](m.mem, base+uint64(h.FailedOff), int(h.FailedCap)),
+			slow:   table[SlowSet](m.mem, base+uint64(h.SlowOff), o.Methods*SlowMinutes),
+			hists:  table[Histogram](m.mem, base+uint64(h.HistOff), o.Methods*HistsPerMethod),
 		})
 	}
 	w.gen = make([]uint16, o.Conns)
