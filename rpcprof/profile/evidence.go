@@ -35,6 +35,9 @@ type Call struct {
 	BatchOf  uint16
 	Goid     uint64
 	TraceID  [16]byte
+	// ThreadCPU is the CPU time from dequeue to release in nanoseconds; 0 where it was
+	// not measured.
+	ThreadCPU int64
 }
 
 // Role is a goroutine that serves many calls.

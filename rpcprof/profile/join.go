@@ -88,6 +88,7 @@ func (x *evidence) method(name string, calls []int, hits map[int][]hit, o Option
 			walls = append(walls, j.wall)
 		}
 	}
+	m.CPUPerCallNS, m.CPUSamples = x.cpuPerCall(calls)
 	slices.Sort(walls)
 	m.P50NS, m.P99NS = quantile(walls, 0.50), quantile(walls, 0.99)
 	over := func(w int64) bool { return w > m.SlowThresholdNS }
