@@ -1,7 +1,7 @@
 package probes
 
 import (
-	"fmt"
+	"cmp"
 	"os"
 	"slices"
 
@@ -12,54 +12,70 @@ import (
 )
 
 // evidence turns what was collected into the join's input.
-func (c *Capture) evidence(end int64, slots []segment.SlotState) *profile.Evidence {
+func (c *Capture) evidence(end int64, slots [][]segment.SlotState) *profile.Evidence {
 	e := &profile.Evidence{
 		Window:  profile.Window{StartNS: c.start, EndNS: end},
-		Cookies: c.cookies,
+		Cookies: map[uint32]uint64{},
 	}
-	if c.seg != nil {
-		ms, err := c.seg.Methods()
-		if err != nil {
-			c.limit("method names are missing: %v", err)
+	e.Methods, _ = c.methodRows()
+	var bound []boundCall
+	for _, s := range c.services {
+		bound = c.addCalls(e, s, slots[s.n], bound)
+		for id, cn := range s.conns {
+			if cn.Cookie != 0 {
+				e.Cookies[c.connIDs.of(s, id)] = cn.Cookie
+			}
 		}
-		for i := range ms {
-			e.Methods = append(e.Methods, ms[i].NameString())
+		for _, r := range s.roles {
+			e.Roles = append(e.Roles, c.role(s, r))
 		}
 	}
-	known := make(map[uint64]bool, len(c.records))
-	for i := range c.records {
-		r := &c.records[i]
-		known[r.Call] = true
-		for int(r.Method) >= len(e.Methods) {
-			e.Methods = append(e.Methods, fmt.Sprintf("method %d", len(e.Methods)))
-		}
-		e.Calls = append(e.Calls, profile.Call{
-			ID: r.Call, Method: r.Method, Outcome: r.Outcome, Stamps: r.Stamps, Release: r.Release,
-			Conn: r.Conn, Queue: r.Queue, Worker: r.Worker, Workers: r.Workers,
-			TIDs: [3]uint32{r.RecvTID, r.HandlerTID, r.WriteTID}, Offset: r.Offset,
-			Batch: r.Batch, BatchPos: r.BatchPos, BatchOf: r.BatchSize, Goid: r.Goid, TraceID: r.TraceID,
-		})
-	}
-	for _, s := range slots {
-		if s.Kind != segment.KindCall {
-			c.roles[s.Index] = profile.Role{Slot: s.Index, Kind: s.Kind, Conn: s.Conn, Queue: s.Queue, TID: s.TID}
-			continue
-		}
-		if known[s.Call] || s.Stamps[segment.Recv] == 0 || s.Stamps[segment.Recv] > end || int(s.Method) >= len(e.Methods) || !ordered(&s.Slot) {
-			continue
-		}
-		e.Calls = append(e.Calls, profile.Call{
-			ID: s.Call, Method: s.Method, Outcome: segment.Unfinished, Stamps: s.Stamps, Conn: s.Conn,
-			Queue: s.Queue, Worker: s.Worker, Goid: s.Goid, Offset: segment.NoOffset, TIDs: [3]uint32{0, s.TID, 0},
-		})
-	}
-	for _, r := range c.roles {
-		e.Roles = append(e.Roles, r)
-	}
-	slices.SortFunc(e.Roles, func(a, b profile.Role) int { return int(a.Slot) - int(b.Slot) })
+	slices.SortFunc(e.Roles, func(a, b profile.Role) int { return cmp.Compare(a.Slot, b.Slot) })
 	c.addSamples(e)
-	c.addKernel(e)
+	waits := c.addKernel(e)
+	c.addRunning(e, bound, waits)
 	return e
+}
+
+// addCalls adds what one profiler has recorded, and what it has in flight.
+func (c *Capture) addCalls(e *profile.Evidence, s *service, slots []segment.SlotState, bound []boundCall) []boundCall {
+	s.noteRoles(slots)
+	known := make(map[uint64]bool, len(s.records))
+	for i := range s.records {
+		r := &s.records[i]
+		known[r.Call] = true
+		call := profile.Call{
+			ID: s.call(r.Call), Method: s.methods[r.Method], Outcome: r.Outcome, Stamps: r.Stamps, Release: r.Release,
+			Conn: c.connIDs.of(s, r.Conn), Queue: c.queues.of(s, r.Queue), Worker: c.slots.of(s, r.Worker), Workers: r.Workers,
+			TIDs:   [3]uint32{c.threads.global(r.RecvTID), c.threads.global(r.HandlerTID), c.threads.global(r.WriteTID)},
+			Offset: r.Offset, Batch: r.Batch, BatchPos: r.BatchPos, BatchOf: r.BatchSize, Goid: r.Goid, TraceID: r.TraceID, ThreadCPU: r.ThreadCPU,
+		}
+		if s.onThreads() {
+			bound = boundTo(&call, bound)
+			call.Goid = 0
+		}
+		e.Calls = append(e.Calls, call)
+	}
+	for _, sl := range slots {
+		if sl.Kind != segment.KindCall || known[sl.Call] || sl.Stamps[segment.Recv] == 0 || sl.Stamps[segment.Recv] > e.Window.EndNS ||
+			int(sl.Method) >= len(s.methods) || !ordered(&sl.Slot) {
+			continue
+		}
+		call := profile.Call{
+			ID: s.call(sl.Call), Method: s.methods[sl.Method], Outcome: segment.Unfinished, Stamps: sl.Stamps, Conn: c.connIDs.of(s, sl.Conn),
+			Queue: c.queues.of(s, sl.Queue), Worker: c.slots.of(s, sl.Worker), Goid: sl.Goid, Offset: segment.NoOffset,
+			TIDs: [3]uint32{0, c.threads.global(sl.TID), 0},
+		}
+		if s.onThreads() {
+			if sl.G != 0 { // and still runs on it
+				call.TIDs[1] = c.threads.global(uint32(sl.G))
+				bound = append(bound, boundCall{call.ID, call.TIDs[1], call.Stamps[segment.Dequeue], e.Window.EndNS, true})
+			}
+			call.Goid = 0
+		}
+		e.Calls = append(e.Calls, call)
+	}
+	return bound
 }
 
 // ordered refuses a slot that was copied while it changed hands.
@@ -101,7 +117,7 @@ func (c *Capture) addSamples(e *profile.Evidence) {
 		if c.kern == nil && (cause == profile.CPUUser || cause == profile.CPUKernel) {
 			cause = profile.Unknown // its thread may as well have waited for a CPU, or in the kernel
 		}
-		e.Samples = append(e.Samples, profile.Sample{Owner: r.owner, At: r.at, Cause: cause, Stack: stack})
+		e.Samples = append(e.Samples, profile.Sample{Owner: c.owner(r.of, r.owner), At: r.at, Cause: cause, Stack: stack})
 	}
 }
 
@@ -117,10 +133,13 @@ func (c *Capture) userStack(pcs []uint64) profile.Stack {
 	return out
 }
 
-func (c *Capture) addKernel(e *profile.Evidence) {
+// addKernel adds what the kernel has told. It gives the times in which each thread
+// was off the CPU.
+func (c *Capture) addKernel(e *profile.Evidence) map[uint32][]wait {
 	if c.kern == nil {
-		return
+		return nil
 	}
+	waits := map[uint32][]wait{}
 	ksyms, err := symbols.OpenKernel()
 	if err != nil {
 		c.limit("kernel functions have no names, so blocked time is told apart by system call only: %v", err)
@@ -173,22 +192,26 @@ func (c *Capture) addKernel(e *profile.Evidence) {
 	}
 	for i := range events {
 		ev := &events[i]
-		owner := profile.Owner{Call: ev.Call, Slot: ev.Slot, Kind: segment.Kind(ev.SlotKind), Conn: ev.Conn}
 		switch ev.Kind {
 		case kindDataReady:
 			e.Arrivals = append(e.Arrivals, profile.Arrival{Cookie: ev.Call, At: int64(ev.Start), Received: ev.Received})
 		case kindHardIRQ, kindSoftIRQ:
-			iv := profile.Interval{Owner: owner, Start: int64(ev.Start), End: int64(ev.End), Cause: profile.IRQ, Stack: -1}
+			iv := profile.Interval{Owner: c.ownerOf(ev), Start: int64(ev.Start), End: int64(ev.End), Cause: profile.IRQ, Stack: -1}
 			if ev.Kind == kindSoftIRQ {
-				iv.Cause, iv.Culprit = profile.SoftIRQ, softirqName(ev.Vector)
+				iv.Cause, iv.Culprit = profile.SoftIRQ, softirqName(uint32(ev.Vector))
 			} else {
-				iv.Culprit = vectorName(ev.Vector, lines)
+				iv.Culprit = vectorName(uint32(ev.Vector), lines)
 			}
 			e.Intervals = append(e.Intervals, iv)
 		case kindOffCPU:
-			c.offCPU(e, ev, owner, votes, stackOf(ev).index, stackOf(ev).kernel)
+			first := len(e.Intervals)
+			c.offCPU(e, ev, c.ownerOf(ev), votes, stackOf(ev).index, stackOf(ev).kernel)
+			waits[ev.Tid] = append(waits[ev.Tid], wait{int64(ev.Start), int64(ev.End), first, len(e.Intervals)})
+		case kindThreadExit:
+			c.threads.ended(ev)
 		}
 	}
+	return waits
 }
 
 // offCPU makes the intervals of one time off the CPU: blocked until woken, then
@@ -196,9 +219,6 @@ func (c *Capture) addKernel(e *profile.Evidence) {
 func (c *Capture) offCPU(e *profile.Evidence, ev *bpf.ProgramsEvent, owner profile.Owner, votes map[waitKey]map[profile.Cause]int, stack int32, kernel profile.Stack) {
 	start, wake, end := int64(ev.Start), int64(ev.Wake), int64(ev.End)
 	if ev.Flags&flagPreempted != 0 {
-		if owner.Kind == segment.KindFree {
-			owner = profile.Owner{}
-		}
 		e.Intervals = append(e.Intervals, profile.Interval{Owner: owner, Start: start, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1, Own: int(ev.WhoTgid) == os.Getpid()})
 		return
 	}
