@@ -328,11 +328,11 @@ func (c *Capture) Profile() *profile.Profile {
 			c.limit("goroutine waits end early: %v", c.samp.err)
 		}
 	}
-	ev := c.evidence(end, inFlight)
+	ev, bound := c.evidence(end, inFlight)
 	p := profile.Join(ev, profile.Options{SLONS: int64(c.opts.SLO)})
 	p.Host = host
 	p.Overhead = profile.Overhead{ProfilerCPUNS: int64(profilerCPU), BPFNS: int64(bpfNS)}
-	c.describe(p, ev)
+	c.describe(p, ev, bound)
 	p.Runtime = c.runtime(p, ev)
 	c.account(p, ev)
 	return p

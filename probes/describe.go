@@ -11,7 +11,7 @@ import (
 )
 
 // describe fills in the target, its threads and connections, and the limits.
-func (c *Capture) describe(p *profile.Profile, e *profile.Evidence) {
+func (c *Capture) describe(p *profile.Profile, e *profile.Evidence, bound []boundCall) {
 	t := profile.Target{PID: c.pid, Comm: c.comm, Embedded: len(c.services) > 0, Privileges: "same user"}
 	switch {
 	case c.kern != nil && os.Geteuid() == 0:
@@ -51,7 +51,7 @@ func (c *Capture) describe(p *profile.Profile, e *profile.Evidence) {
 	slices.SortFunc(p.Connections, func(a, b profile.Connection) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.ID, b.ID))
 	})
-	c.locateInFlight(p, e)
+	c.locateInFlight(p, e, bound)
 	if c.kern != nil && len(e.Calls) > 0 && !c.sawArrivals(e) {
 		c.limit("recv stages are missing: no data-ready was seen on the calls' sockets (TCP only)")
 	}
@@ -127,8 +127,9 @@ func (c *Capture) describeThreads(p *profile.Profile, e *profile.Evidence) {
 	}
 }
 
-// locateInFlight tells where the calls still in flight were last seen parked.
-func (c *Capture) locateInFlight(p *profile.Profile, e *profile.Evidence) {
+// locateInFlight tells where the calls still in flight were last seen parked, or are
+// blocked in the kernel.
+func (c *Capture) locateInFlight(p *profile.Profile, e *profile.Evidence, bound []boundCall) {
 	if len(p.InFlight) == 0 {
 		return
 	}
@@ -138,8 +139,20 @@ func (c *Capture) locateInFlight(p *profile.Profile, e *profile.Evidence) {
 			last[s.Call] = s.Stack
 		}
 	}
+	for i := range e.Intervals {
+		if iv := &e.Intervals[i]; iv.Call != 0 && iv.End == e.Window.EndNS && iv.Stack >= 0 {
+			last[iv.Call] = iv.Stack
+		}
+	}
+	threads := map[uint64]uint32{} // of those that have one of their own
+	for _, b := range bound {
+		if b.unsettled {
+			threads[b.call] = b.tid
+		}
+	}
 	for i := range p.InFlight {
 		f := &p.InFlight[i]
+		f.TID = threads[f.Call]
 		if st, ok := last[f.Call]; ok && st >= 0 {
 			f.Location = profile.Location(e.Stacks[st])
 		}

@@ -11,14 +11,14 @@ import (
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
 
-// evidence turns what was collected into the join's input.
-func (c *Capture) evidence(end int64, slots [][]segment.SlotState) *profile.Evidence {
-	e := &profile.Evidence{
+// evidence turns what was collected into the join's input. bound are the calls that
+// had a thread of their own.
+func (c *Capture) evidence(end int64, slots [][]segment.SlotState) (e *profile.Evidence, bound []boundCall) {
+	e = &profile.Evidence{
 		Window:  profile.Window{StartNS: c.start, EndNS: end},
 		Cookies: map[uint32]uint64{},
 	}
 	e.Methods, _ = c.methodRows()
-	var bound []boundCall
 	for _, s := range c.services {
 		bound = c.addCalls(e, s, slots[s.n], bound)
 		for id, cn := range s.conns {
@@ -34,7 +34,7 @@ func (c *Capture) evidence(end int64, slots [][]segment.SlotState) *profile.Evid
 	c.addSamples(e)
 	waits := c.addKernel(e)
 	c.addRunning(e, bound, waits)
-	return e
+	return e, bound
 }
 
 // addCalls adds what one profiler has recorded, and what it has in flight.

@@ -37,6 +37,9 @@ var targets = map[string]func(){
 	"fsync":     fsyncTarget,
 	"lateread":  lateReadTarget,
 	"attacher":  attacher,
+	"twins":     twinsTarget,
+	"threads":   threadsTarget,
+	"usage":     usageTarget,
 	"idle":      func() { fmt.Println("ready"); time.Sleep(time.Minute) },
 }
 
@@ -74,8 +77,10 @@ func spinner() {
 }
 
 // serve makes calls without a network: each of n workers runs one after the other.
-func serve(n int, handler func()) {
-	prof := rpcprof.New(rpcprof.Config{Service: "target"})
+func serve(n int, handler func()) { serveAs("target", n, handler) }
+
+func serveAs(service string, n int, handler func()) {
+	prof := rpcprof.New(rpcprof.Config{Service: service})
 	method, conn := prof.Method("target.Target/Call"), prof.Conn(nil)
 	q := prof.Queue()
 	fmt.Println("ready")
