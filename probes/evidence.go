@@ -1,7 +1,7 @@
 package probes
 
 import (
-	"fmt"
+	"maps"
 	"os"
 	"slices"
 
@@ -14,67 +14,20 @@ import (
 // evidence turns what was collected into the join's input.
 func (c *Capture) evidence(end int64, slots []segment.SlotState) *profile.Evidence {
 	e := &profile.Evidence{
-		Window:  profile.Window{StartNS: c.start, EndNS: end},
-		Cookies: c.cookies,
+		Window: profile.Window{StartNS: c.start, EndNS: end},
 	}
+	src := &profile.Source{Records: c.records, Slots: slots, Roles: slices.Collect(maps.Values(c.roles)), Conns: slices.Collect(maps.Values(c.conns))}
 	if c.seg != nil {
-		ms, err := c.seg.Methods()
-		if err != nil {
+		var err error
+		if src.Methods, err = c.seg.Methods(); err != nil {
 			c.limit("method names are missing: %v", err)
 		}
-		for i := range ms {
-			e.Methods = append(e.Methods, ms[i].NameString())
-		}
 	}
-	known := make(map[uint64]bool, len(c.records))
-	for i := range c.records {
-		r := &c.records[i]
-		known[r.Call] = true
-		for int(r.Method) >= len(e.Methods) {
-			e.Methods = append(e.Methods, fmt.Sprintf("method %d", len(e.Methods)))
-		}
-		e.Calls = append(e.Calls, profile.Call{
-			ID: r.Call, Method: r.Method, Outcome: r.Outcome, Stamps: r.Stamps, Release: r.Release,
-			Conn: r.Conn, Queue: r.Queue, Worker: r.Worker, Workers: r.Workers,
-			TIDs: [3]uint32{r.RecvTID, r.HandlerTID, r.WriteTID}, Offset: r.Offset,
-			Batch: r.Batch, BatchPos: r.BatchPos, BatchOf: r.BatchSize, Goid: r.Goid, TraceID: r.TraceID,
-		})
-	}
-	for _, s := range slots {
-		if s.Kind != segment.KindCall {
-			c.roles[s.Index] = profile.Role{Slot: s.Index, Kind: s.Kind, Conn: s.Conn, Queue: s.Queue, TID: s.TID}
-			continue
-		}
-		if known[s.Call] || s.Stamps[segment.Recv] == 0 || s.Stamps[segment.Recv] > end || int(s.Method) >= len(e.Methods) || !ordered(&s.Slot) {
-			continue
-		}
-		e.Calls = append(e.Calls, profile.Call{
-			ID: s.Call, Method: s.Method, Outcome: segment.Unfinished, Stamps: s.Stamps, Conn: s.Conn,
-			Queue: s.Queue, Worker: s.Worker, Goid: s.Goid, Offset: segment.NoOffset, TIDs: [3]uint32{0, s.TID, 0},
-		})
-	}
-	for _, r := range c.roles {
-		e.Roles = append(e.Roles, r)
-	}
+	e.Add(src)
 	slices.SortFunc(e.Roles, func(a, b profile.Role) int { return int(a.Slot) - int(b.Slot) })
 	c.addSamples(e)
 	c.addKernel(e)
 	return e
-}
-
-// ordered refuses a slot that was copied while it changed hands.
-func ordered(s *segment.Slot) bool {
-	last := int64(0)
-	for _, t := range s.Stamps {
-		if t == 0 {
-			continue
-		}
-		if t < last {
-			return false
-		}
-		last = t
-	}
-	return true
 }
 
 func (c *Capture) addSamples(e *profile.Evidence) {

@@ -49,7 +49,7 @@ func TestRecord(t *testing.T) {
 		t.Fatalf("%d records, %v", len(recs), err)
 	}
 	rec := recs[0]
-	if rec.Stamps != stamps || rec.Release != 3501 || rec.Outcome != OK || rec.Conn != conn.id || rec.Queue != q.id ||
+	if [6]int64(rec.Stamps[:6]) != stamps || rec.Release != 3501 || rec.Outcome != OK || rec.Conn != conn.id || rec.Queue != q.id ||
 		rec.Worker != w.index || rec.Workers != 1 || rec.BytesIn != 10 || rec.BytesOut != 30 || rec.Offset != 20 ||
 		rec.Batch != 3 || rec.BatchPos != 1 || rec.BatchSize != 2 || rec.TraceID[0] != 1 || rec.SpanID[0] != 2 {
 		t.Errorf("the record is %+v", rec)
@@ -309,7 +309,7 @@ func TestConcurrent(t *testing.T) {
 	ids := map[uint64]bool{}
 	for _, rec := range recs {
 		ids[rec.Call] = true
-		for _, at := range rec.Stamps {
+		for _, at := range rec.Stamps[:segment.ServerStamps] {
 			if at == 0 {
 				t.Fatalf("a stamp is missing: %+v", rec)
 			}
@@ -421,9 +421,9 @@ func TestClose(t *testing.T) {
 // Names beyond the bound share one.
 func TestMethodBound(t *testing.T) {
 	p := profilerFor(t, Config{Methods: 3})
-	a, b, c, d := p.Method("a"), p.Method("b"), p.Method("c"), p.Method("d")
-	if a == b || c != d || c.Name() != "_other" || p.Method("a") != a {
-		t.Errorf("%q %q %q %q", a.Name(), b.Name(), c.Name(), d.Name())
+	a, b, c, d, e := p.Method("a"), p.Client("a"), p.Method("c"), p.Method("d"), p.Client("e")
+	if a == b || a == c || c.Name() != "c" || d.Name() != "_other" || e.Name() != "_other" || d == e || p.Method("a") != a {
+		t.Errorf("%q %q %q %q %q", a.Name(), b.Name(), c.Name(), d.Name(), e.Name())
 	}
 	// A very large bound fits the file all the same.
 	big := profilerFor(t, Config{Methods: math.MaxInt, CallsInFlight: math.MaxInt32})

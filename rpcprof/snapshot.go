@@ -18,8 +18,12 @@ type Snapshot struct {
 // MethodSnapshot is the part of one method.
 type MethodSnapshot struct {
 	Method string
-	Stages map[string]Histogram // by stage: queue, decode, handler, encode, write
-	Total  Histogram            // recv to sent
+	Side   string // server, client, region or task
+	// By stage. A server's: queue, decode, handler, encode, write. A client's:
+	// acquire, encode, queue, write, wire+server, wakeup, decode; and server, which is
+	// a part of wire+server, where replies told it.
+	Stages map[string]Histogram
+	Total  Histogram // from the first stamp to the last
 }
 
 // Histogram counts durations.
@@ -59,15 +63,20 @@ func (p *Profiler) Snapshot() Snapshot {
 		if hs[segment.HistTotal].Count == 0 {
 			continue
 		}
+		side := p.seg.Methods[id].Side
 		m := MethodSnapshot{
 			Method: p.seg.Methods[id].NameString(),
+			Side:   side.String(),
 			Stages: map[string]Histogram{},
 			Total:  hs[segment.HistTotal],
 		}
-		for s := segment.StageQueue; s < segment.Stages; s++ {
+		for s := segment.Stage(1); int(s) <= last[side] && side <= segment.Client; s++ {
 			if h := hs[s-1]; h.Count > 0 {
-				m.Stages[s.String()] = h
+				m.Stages[segment.StageName(side, s)] = h
 			}
+		}
+		if h := hs[segment.HistServer]; h.Count > 0 {
+			m.Stages["server"] = h
 		}
 		out.Methods = append(out.Methods, m)
 	}

@@ -83,8 +83,8 @@ func inFlight(files []*segment.File) ([]profile.InFlight, error) {
 				continue
 			}
 			out = append(out, profile.InFlight{
-				Call: s.Call, Method: methods[s.Method].NameString(), Stage: s.Stage.String(), Goid: s.Goid,
-				AgeNS: max(0, now-s.Stamps[segment.Recv]), StageAgeNS: max(0, now-s.StageStart),
+				Call: s.Call, Method: methods[s.Method].NameString(), Side: methods[s.Method].Side.String(), Stage: segment.StageName(methods[s.Method].Side, s.Stage), Goid: s.Goid,
+				AgeNS: max(0, now-s.Stamps[0]), StageAgeNS: max(0, now-s.Since()),
 			})
 		}
 	}
