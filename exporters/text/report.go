@@ -3,8 +3,8 @@ package text
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -249,7 +249,9 @@ func (p *page) inFlight(pr *profile.Profile) {
 	}
 }
 
-func inFlightTitle(c profile.InFlight) string { return title(&profile.Method{Method: c.Method, Side: c.Side}) }
+func inFlightTitle(c profile.InFlight) string {
+	return title(&profile.Method{Method: c.Method, Side: c.Side})
+}
 
 func (p *page) footer(pr *profile.Profile) {
 	p.b.WriteByte('\n')
