@@ -58,8 +58,6 @@ type Capture struct {
 	calls   int // records of all services
 	watched map[uint64]bool
 	lost    uint64
-
-	slots, connIDs, queues numbers
 }
 
 // Attach begins to look at a process. The errors it returns are complete

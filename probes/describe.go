@@ -41,7 +41,7 @@ func (c *Capture) describe(p *profile.Profile, e *profile.Evidence, bound []boun
 	p.Connections = []profile.Connection{}
 	for _, s := range c.services {
 		for own, cn := range s.conns {
-			id := c.connIDs.of(s, own)
+			id := s.numbers.Conn(own)
 			if cn.Open == 0 && byConn[id] == 0 {
 				continue
 			}
@@ -59,6 +59,21 @@ func (c *Capture) describe(p *profile.Profile, e *profile.Evidence, bound []boun
 }
 
 func (c *Capture) sawArrivals(e *profile.Evidence) bool { return len(e.Arrivals) > 0 }
+
+// finished gives the ends of the calls that the process's CPU time is divided by:
+// those it served, or, where it serves none, those it made.
+func finished(e *profile.Evidence) []int64 {
+	var ends [segment.Client + 1][]int64
+	for i := range e.Calls {
+		if c := &e.Calls[i]; c.Outcome != segment.Unfinished && c.Side <= segment.Client {
+			ends[c.Side] = append(ends[c.Side], slices.Max(c.Stamps[:]))
+		}
+	}
+	if len(ends[segment.Server]) > 0 {
+		return ends[segment.Server]
+	}
+	return ends[segment.Client]
+}
 
 // roleCounts are how often calls name a thread in each role.
 type roleCounts struct{ reader, worker, writer int }
@@ -97,7 +112,7 @@ func (c *Capture) describeThreads(p *profile.Profile, e *profile.Evidence) {
 	for _, s := range c.services {
 		for _, r := range s.roles {
 			if s.onThreads() && r.TID != 0 {
-				idle[c.threads.global(r.TID)] = r.Kind
+				idle[r.TID] = r.Kind
 			}
 		}
 	}
@@ -122,7 +137,7 @@ func (c *Capture) describeThreads(p *profile.Profile, e *profile.Evidence) {
 	if all > 0 {
 		p.CPU.Top2Share = float64(top2) / float64(all)
 	}
-	if n := int64(c.calls); n > 0 {
+	if n := int64(len(finished(e))); n > 0 {
 		p.CPU.UserNSPerCall, p.CPU.KernelNSPerCall = user/n, kernel/n
 	}
 }
@@ -179,7 +194,7 @@ func (c *Capture) account(p *profile.Profile, e *profile.Evidence) {
 			onCalls[[2]uint32{ev.Cpu, v}] += ns
 			sum += ns
 		}
-		if n := int64(c.calls); n > 0 {
+		if n := int64(len(finished(e))); n > 0 {
 			p.CPU.IRQNSPerCall = sum / n
 		}
 		p.Interrupts = c.kern.interrupts(onCalls)
@@ -207,12 +222,6 @@ func (c *Capture) account(p *profile.Profile, e *profile.Evidence) {
 // runtime is what the Go runtime says of the window, by the readings of the first
 // profiler that has some.
 func (c *Capture) runtime(p *profile.Profile, e *profile.Evidence) *profile.Runtime {
-	var ends []int64
-	for i := range e.Calls {
-		if e.Calls[i].Outcome != segment.Unfinished {
-			ends = append(ends, slices.Max(e.Calls[i].Stamps[:]))
-		}
-	}
 	var switches int64
 	for i := range p.Threads {
 		switches += p.Threads[i].Voluntary + p.Threads[i].Involuntary
@@ -226,7 +235,7 @@ func (c *Capture) runtime(p *profile.Profile, e *profile.Evidence) *profile.Runt
 			c.limit("the Go runtime's own readings are missing: %v", err)
 			continue
 		}
-		if r := profile.RuntimeOf(samples, p.Window, ends, switches); r != nil {
+		if r := profile.RuntimeOf(samples, p.Window, finished(e), switches); r != nil {
 			return r
 		}
 	}

@@ -1,7 +1,6 @@
 package probes
 
 import (
-	"cmp"
 	"os"
 	"slices"
 
@@ -14,83 +13,12 @@ import (
 // evidence turns what was collected into the join's input. bound are the calls that
 // had a thread of their own.
 func (c *Capture) evidence(end int64, slots [][]segment.SlotState) (e *profile.Evidence, bound []boundCall) {
-	e = &profile.Evidence{
-		Window:  profile.Window{StartNS: c.start, EndNS: end},
-		Cookies: map[uint32]uint64{},
-	}
-	e.Methods, _ = c.methodRows()
-	for _, s := range c.services {
-		bound = c.addCalls(e, s, slots[s.n], bound)
-		for id, cn := range s.conns {
-			if cn.Cookie != 0 {
-				e.Cookies[c.connIDs.of(s, id)] = cn.Cookie
-			}
-		}
-		for _, r := range s.roles {
-			e.Roles = append(e.Roles, c.role(s, r))
-		}
-	}
-	slices.SortFunc(e.Roles, func(a, b profile.Role) int { return cmp.Compare(a.Slot, b.Slot) })
+	e = &profile.Evidence{Window: profile.Window{StartNS: c.start, EndNS: end}}
+	bound = c.addCalls(e, slots)
 	c.addSamples(e)
 	waits := c.addKernel(e)
 	c.addRunning(e, bound, waits)
 	return e, bound
-}
-
-// addCalls adds what one profiler has recorded, and what it has in flight.
-func (c *Capture) addCalls(e *profile.Evidence, s *service, slots []segment.SlotState, bound []boundCall) []boundCall {
-	s.noteRoles(slots)
-	known := make(map[uint64]bool, len(s.records))
-	for i := range s.records {
-		r := &s.records[i]
-		known[r.Call] = true
-		call := profile.Call{
-			ID: s.call(r.Call), Method: s.methods[r.Method], Outcome: r.Outcome, Stamps: r.Stamps, Release: r.Release,
-			Conn: c.connIDs.of(s, r.Conn), Queue: c.queues.of(s, r.Queue), Worker: c.slots.of(s, r.Worker), Workers: r.Workers,
-			TIDs:   [3]uint32{c.threads.global(r.RecvTID), c.threads.global(r.HandlerTID), c.threads.global(r.WriteTID)},
-			Offset: r.Offset, Batch: r.Batch, BatchPos: r.BatchPos, BatchOf: r.BatchSize, Goid: r.Goid, TraceID: r.TraceID, ThreadCPU: r.ThreadCPU,
-		}
-		if s.onThreads() {
-			bound = boundTo(&call, bound)
-			call.Goid = 0
-		}
-		e.Calls = append(e.Calls, call)
-	}
-	for _, sl := range slots {
-		if sl.Kind != segment.KindCall || known[sl.Call] || sl.Stamps[segment.Recv] == 0 || sl.Stamps[segment.Recv] > e.Window.EndNS ||
-			int(sl.Method) >= len(s.methods) || !ordered(&sl.Slot) {
-			continue
-		}
-		call := profile.Call{
-			ID: s.call(sl.Call), Method: s.methods[sl.Method], Outcome: segment.Unfinished, Stamps: sl.Stamps, Conn: c.connIDs.of(s, sl.Conn),
-			Queue: c.queues.of(s, sl.Queue), Worker: c.slots.of(s, sl.Worker), Goid: sl.Goid, Offset: segment.NoOffset,
-			TIDs: [3]uint32{0, c.threads.global(sl.TID), 0},
-		}
-		if s.onThreads() {
-			if sl.G != 0 { // and still runs on it
-				call.TIDs[1] = c.threads.global(uint32(sl.G))
-				bound = append(bound, boundCall{call.ID, call.TIDs[1], call.Stamps[segment.Dequeue], e.Window.EndNS, true})
-			}
-			call.Goid = 0
-		}
-		e.Calls = append(e.Calls, call)
-	}
-	return bound
-}
-
-// ordered refuses a slot that was copied while it changed hands.
-func ordered(s *segment.Slot) bool {
-	last := int64(0)
-	for _, t := range s.Stamps {
-		if t == 0 {
-			continue
-		}
-		if t < last {
-			return false
-		}
-		last = t
-	}
-	return true
 }
 
 func (c *Capture) addSamples(e *profile.Evidence) {
@@ -117,7 +45,7 @@ func (c *Capture) addSamples(e *profile.Evidence) {
 		if c.kern == nil && (cause == profile.CPUUser || cause == profile.CPUKernel) {
 			cause = profile.Unknown // its thread may as well have waited for a CPU, or in the kernel
 		}
-		e.Samples = append(e.Samples, profile.Sample{Owner: c.owner(r.of, r.owner), At: r.at, Cause: cause, Stack: stack})
+		e.Samples = append(e.Samples, profile.Sample{Owner: r.of.owner(r.owner), At: r.at, Cause: cause, Stack: stack})
 	}
 }
 

@@ -23,18 +23,35 @@ type boundCall struct {
 	unsettled bool // it still does, so what the thread does last may be unseen
 }
 
-// boundTo adds the time in which a finished call of a service on threads had its
-// thread: from dequeue until that was free again, where that is known, else until
-// the handler returned.
-func boundTo(c *profile.Call, out []boundCall) []boundCall {
-	from, to := c.Stamps[segment.Dequeue], c.Release
-	if to == 0 {
-		to = c.Stamps[segment.Handled]
+// ownThreads gives the times in which calls of a service on threads had theirs: from
+// dequeue until it was free again, where that is known, else until the handler
+// returned; of those in flight, until the end of the window if they still have it.
+// A caller's part is not among them: what thread it waits on is not in its record.
+func (c *Capture) ownThreads(e *profile.Evidence, calls []profile.Call, slots []segment.SlotState, out []boundCall) []boundCall {
+	still := map[uint64]uint32{}
+	for i := range slots {
+		if sl := &slots[i]; sl.Kind == segment.KindCall && sl.G != 0 {
+			still[sl.Call] = c.threads.global(uint32(sl.G))
+		}
 	}
-	if c.TIDs[1] == 0 || from == 0 || to <= from {
-		return out
+	for i := range calls {
+		call := &calls[i]
+		call.Goid = 0
+		if call.Side != segment.Server {
+			continue
+		}
+		b := boundCall{call: call.ID, tid: call.TIDs[1], from: call.Stamps[segment.Dequeue], to: call.Release}
+		switch {
+		case call.Outcome == segment.Unfinished:
+			b.tid, b.to, b.unsettled = still[call.ID], e.Window.EndNS, true
+		case b.to == 0:
+			b.to = call.Stamps[segment.Handled]
+		}
+		if b.tid != 0 && b.from != 0 && b.to > b.from {
+			out = append(out, b)
+		}
 	}
-	return append(out, boundCall{c.ID, c.TIDs[1], from, to, false})
+	return out
 }
 
 // addRunning explains what no wait of its thread does of a call that has a thread

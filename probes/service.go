@@ -1,15 +1,17 @@
 package probes
 
 import (
-	"fmt"
+	"cmp"
+	"maps"
+	"slices"
 
 	"github.com/rpcprof/toolkit/probes/bpf"
 	"github.com/rpcprof/toolkit/rpcprof/profile"
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
 
-// service is one profiler of the target: its segment, and what was seen in it. Ids
-// in it are the profiler's own; numbering makes them one process's.
+// service is one profiler of the target: its segment, and what was seen in it. What
+// it numbers is the profiler's own until it becomes evidence.
 type service struct {
 	n        int // its place in Capture.services
 	header   segment.Header
@@ -19,7 +21,7 @@ type service struct {
 	records  []segment.Record
 	roles    map[uint32]profile.Role
 	conns    map[uint32]segment.Conn
-	methods  []uint32 // method id to row, see methodRows
+	numbers  profile.Numbers // of what it numbers, once that is added to the evidence
 }
 
 // name is what the owner called it.
@@ -75,9 +77,6 @@ func (c *Capture) openServices(files, again []*segment.File) {
 			_ = a.Close()
 		}
 	}
-	if len(files) > 1 {
-		c.slots, c.connIDs, c.queues = numbers{}, numbers{}, numbers{}
-	}
 }
 
 func (s *service) close() {
@@ -88,36 +87,9 @@ func (s *service) close() {
 	}
 }
 
-// numbers gives ids of one kind, each profiler's own, a number in the process.
-// Where there is but one profiler it is nil, and its ids stay as they are.
-type numbers map[ownID]uint32
-
-type ownID struct {
-	service int
-	id      uint32
-}
-
-func (n numbers) of(s *service, id uint32) uint32 {
-	if n == nil || id == 0 {
-		return id
-	}
-	k := ownID{s.n, id}
-	v, ok := n[k]
-	if !ok {
-		v = uint32(len(n) + 1)
-		n[k] = v
-	}
-	return v
-}
-
 // owner makes what a profiler says that something belongs to one of the process's.
-func (c *Capture) owner(s *service, o profile.Owner) profile.Owner {
-	return profile.Owner{Call: s.call(o.Call), Slot: c.slots.of(s, o.Slot), Kind: o.Kind, Conn: c.connIDs.of(s, o.Conn)}
-}
-
-func (c *Capture) role(s *service, r profile.Role) profile.Role {
-	r.Slot, r.Conn, r.Queue, r.TID = c.slots.of(s, r.Slot), c.connIDs.of(s, r.Conn), c.queues.of(s, r.Queue), c.threads.global(r.TID)
-	return r
+func (s *service) owner(o profile.Owner) profile.Owner {
+	return profile.Owner{Call: s.call(o.Call), Slot: s.numbers.Slot(o.Slot), Kind: o.Kind, Conn: s.numbers.Conn(o.Conn)}
 }
 
 // ownerOf is who a kernel event is tagged with.
@@ -126,61 +98,80 @@ func (c *Capture) ownerOf(ev *bpf.ProgramsEvent) profile.Owner {
 	if o.Kind == segment.KindFree || int(ev.Profiler) >= len(c.kern.services) {
 		return profile.Owner{}
 	}
-	return c.owner(c.kern.services[ev.Profiler], o)
+	return c.kern.services[ev.Profiler].owner(o)
 }
 
-// rowKey is what methods of several profilers have in common when they are one row:
-// a process may well have a profiler for each of its listeners. Those of services
-// of different names stay apart.
-type rowKey struct {
-	service, method string
-	side            segment.Side
+// addCalls adds what every profiler has recorded and has in flight. It gives the
+// calls that had a thread of their own.
+func (c *Capture) addCalls(e *profile.Evidence, slots [][]segment.SlotState) []boundCall {
+	methods := make([][]segment.Method, len(c.services))
+	for i, s := range c.services {
+		if s.seg == nil {
+			continue
+		}
+		var err error
+		if methods[i], err = s.seg.Methods(); err != nil {
+			c.limit("method names of %q are missing: %v", s.name(), err)
+		}
+	}
+	prefixes := prefixes(c.services, methods)
+	var bound []boundCall
+	for i, s := range c.services {
+		s.noteRoles(slots[i])
+		c.renumber(s, slots[i])
+		first := len(e.Calls)
+		s.numbers = e.Add(&profile.Source{
+			Methods: methods[i], Records: s.records, Slots: slots[i], Prefix: prefixes[i],
+			Roles: slices.Collect(maps.Values(s.roles)), Conns: slices.Collect(maps.Values(s.conns)),
+		})
+		if s.onThreads() {
+			bound = c.ownThreads(e, e.Calls[first:], slots[i], bound)
+		}
+	}
+	slices.SortFunc(e.Roles, func(a, b profile.Role) int { return cmp.Compare(a.Slot, b.Slot) })
+	return bound
 }
 
-// methodRows gives every method of every profiler its row and each row its name;
-// where two services have a method of one name and side, "service: method".
-func (c *Capture) methodRows() (names []string, sides []segment.Side) {
-	rows := map[rowKey]uint32{}
-	services := map[rowKey]map[string]bool{} // by method and side
-	var keys []rowKey
-	for _, s := range c.services {
-		var ms []segment.Method
-		if s.seg != nil {
-			var err error
-			if ms, err = s.seg.Methods(); err != nil {
-				c.limit("method names are missing: %v", err)
+// prefixes tells methods of services of different names apart where they have one
+// name and side. Two profilers of one service have their methods in common: a
+// process may well have one for each of its listeners.
+func prefixes(services []*service, methods [][]segment.Method) []string {
+	type key struct {
+		side segment.Side
+		name string
+	}
+	first, clash := map[key]string{}, map[string]bool{}
+	for i, s := range services {
+		for k := range methods[i] {
+			of := key{methods[i][k].Side, methods[i][k].NameString()}
+			if was, ok := first[of]; ok && was != s.name() {
+				clash[was], clash[s.name()] = true, true
 			}
-		}
-		need := len(ms)
-		for i := range s.records {
-			need = max(need, int(s.records[i].Method)+1)
-		}
-		s.methods = make([]uint32, 0, need)
-		for i := range need {
-			k := rowKey{service: s.name(), method: fmt.Sprintf("method %d", i)}
-			if i < len(ms) {
-				k.method, k.side = ms[i].NameString(), ms[i].Side
-			}
-			row, ok := rows[k]
-			if !ok {
-				row = uint32(len(keys))
-				rows[k] = row
-				keys = append(keys, k)
-			}
-			of := rowKey{method: k.method, side: k.side}
-			if services[of] == nil {
-				services[of] = map[string]bool{}
-			}
-			services[of][k.service] = true
-			s.methods = append(s.methods, row)
+			first[of] = s.name()
 		}
 	}
-	for _, k := range keys {
-		name := k.method
-		if len(services[rowKey{method: k.method, side: k.side}]) > 1 {
-			name = k.service + ": " + name
+	out := make([]string, len(services))
+	for i, s := range services {
+		if clash[s.name()] {
+			out[i] = s.name() + ": "
 		}
-		names, sides = append(names, name), append(sides, k.side)
 	}
-	return names, sides
+	return out
+}
+
+// renumber makes call and thread ids the process's, in place.
+func (c *Capture) renumber(s *service, slots []segment.SlotState) {
+	for i := range s.records {
+		r := &s.records[i]
+		r.Call, r.Parent = s.call(r.Call), s.call(r.Parent)
+		r.RecvTID, r.HandlerTID, r.WriteTID = c.threads.global(r.RecvTID), c.threads.global(r.HandlerTID), c.threads.global(r.WriteTID)
+	}
+	for i := range slots {
+		sl := &slots[i]
+		sl.Call, sl.Parent, sl.TID = s.call(sl.Call), s.call(sl.Parent), c.threads.global(sl.TID)
+	}
+	for i, r := range s.roles {
+		r.TID = c.threads.global(r.TID)
+		s.roles[i] = r
+	}
 }

@@ -160,7 +160,7 @@ func (t *threadWorker) bind(slot uint32) (was uint32) {
 func futexWait(d time.Duration) {
 	var word uint32
 	ts := unix.NsecToTimespec(int64(d))
-	const privateWait = 128 // FUTEX_WAIT_PRIVATE
+	const privateWait = 128                                                                                                        // FUTEX_WAIT_PRIVATE
 	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&word)), privateWait, 0, uintptr(unsafe.Pointer(&ts)), 0, 0) // where it hangs
 }
 

@@ -5,9 +5,12 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 func rdtsc() uint64
+
+func tscNow() int64
 
 // The clock reads the time stamp counter and converts it with an anchor, a pair
 // of both clocks read together, that is at most maxAge old. What it can be wrong
@@ -52,19 +55,33 @@ var (
 		info, err := os.ReadFile("/proc/cpuinfo")
 		return err == nil && bytes.Contains(info, []byte(" constant_tsc")) && bytes.Contains(info, []byte(" nonstop_tsc"))
 	})
-	useTSC atomic.Bool // set by New
+	useTSC uint32 // set by New; tscNow reads its first byte
 )
 
-func startClock() { useTSC.Store(tscUsable()) }
+// The assembly knows where these stand.
+var (
+	_ [anchorRing*32 - unsafe.Offsetof(tscClock{}.current)]struct{}
+	_ [unsafe.Offsetof(tscClock{}.current) - anchorRing*32]struct{}
+)
+
+func startClock() {
+	if tscUsable() {
+		atomic.StoreUint32(&useTSC, 1)
+	}
+}
 
 // Now is the time of a stamp: CLOCK_MONOTONIC in nanoseconds, within 1 µs. It
 // costs little more than to read the time stamp counter, where that can be used.
 func Now() int64 {
-	if !useTSC.Load() {
-		return nanotime()
-	}
-	if ns, ok := clock.at(rdtsc()); ok {
+	if ns := tscNow(); ns != 0 {
 		return ns
+	}
+	return slowNow()
+}
+
+func slowNow() int64 {
+	if atomic.LoadUint32(&useTSC) == 0 {
+		return nanotime()
 	}
 	return clock.renew()
 }

@@ -16,6 +16,7 @@ type offsets struct {
 	gStatus, gWait      uint
 	schedPC, schedBP    uint
 	mG0, mCurG, mProcID uint
+	gLeft               uint // a byte that counts how often g left its thread; 0 unknown
 }
 
 // goid gives the id of the goroutine g, 0 when offsets are unknown.
@@ -35,6 +36,10 @@ func (o *offsets) tid(g unsafe.Pointer) uint32 {
 	m := *(*unsafe.Pointer)(unsafe.Add(g, o.gM))
 	return *(*uint32)(unsafe.Add(m, o.mProcID))
 }
+
+// left gives the count of times that the goroutine g, which must be the calling
+// one, has left its thread, modulo 256.
+func (o *offsets) left(g unsafe.Pointer) uint8 { return *(*uint8)(unsafe.Add(g, o.gLeft)) }
 
 func (o *offsets) publish(h *segment.Header) {
 	h.TLSOff = int32(o.tls)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
@@ -21,11 +22,15 @@ type Config struct {
 	// CallsInFlight bounds how many calls can be seen while they run (default
 	// 4,096). Calls beyond it are recorded all the same.
 	CallsInFlight int
+	// NoControl refuses requests from outside, such as for a window of the execution
+	// trace. Without it, the process's own user and root may ask, within bounds.
+	NoControl bool
 }
 
 // Profiler records the calls of one service.
 type Profiler struct {
 	seg       *segment.Writer
+	number    uint32 // tells apart several profilers of one process
 	err       error
 	shards    []shard
 	callSlots uint32
@@ -36,20 +41,58 @@ type Profiler struct {
 	off       *offsets
 	queues    atomic.Uint32
 
-	mu      sync.Mutex
-	roles   []uint32 // free role slots
-	methods map[string]*Method
-	other   *Method
-	closed  atomic.Bool // set with the lock held
+	regions names[string]
+	tasks   names[uintptr]
+	minder  *minder
+
+	mu                     sync.Mutex
+	roles                  []uint32 // free role slots
+	methods                map[methodKey]*Method
+	other                  [2]*Method // by side
+	otherRegion, otherTask *Method
+	closed                 atomic.Bool // set with the lock held
 }
+
+// profilers are those that record, for regions that no context leads to.
+var (
+	profilers   atomic.Pointer[[]weak.Pointer[Profiler]]
+	profilersMu sync.Mutex
+)
+
+// enlist adds p to the profilers, or takes it out, and drops those that are gone.
+func (p *Profiler) enlist(in bool) {
+	profilersMu.Lock()
+	defer profilersMu.Unlock()
+	var live []weak.Pointer[Profiler]
+	if old := profilers.Load(); old != nil {
+		for _, w := range *old {
+			if q := w.Value(); q != nil && q != p {
+				live = append(live, w)
+			}
+		}
+	}
+	if in {
+		live = append(live, weak.Make(p))
+	}
+	profilers.Store(&live)
+}
+
+// others is how many entries of the method table are for names beyond the bound.
+const others = int(segment.Sides)
 
 // maxPs is how many Ps have a shard of their own; those beyond share one.
 const maxPs = 256
 
-// New makes a Profiler. It is always usable; Err says what is degraded.
-// Recording needs about 2 MB of memory at once and, as calls come, up to 8 MB
-// for finished calls and 24 KB for each method and P.
+// New makes a Profiler. It is always usable; Err says what is degraded. With
+// RPCPROF=off in the environment it records nothing.
+//
+// Recording needs about 2 MB of memory at once and, as calls come, for each P up
+// to 1 MB for finished calls, as much again a quarter for failed ones, and for
+// each method 36 KB for histograms and 6 KB for its slowest calls.
 func New(cfg Config) *Profiler {
+	if os.Getenv("RPCPROF") == "off" {
+		return &Profiler{err: errors.New("switched off by RPCPROF=off")}
+	}
 	startClock()
 	slots := cfg.CallsInFlight
 	if slots <= 0 {
@@ -57,15 +100,21 @@ func New(cfg Config) *Profiler {
 	}
 	slots = (slots + chunkSize - 1) / chunkSize * chunkSize
 	shards := min(max(runtime.NumCPU(), runtime.GOMAXPROCS(0)), maxPs)
+	methods := cfg.Methods
+	if methods <= 0 {
+		methods = 256
+	}
 	w, err := segment.NewWriter(segment.Options{
-		Service: cfg.Service, Methods: cfg.Methods, CallSlots: slots, Shards: shards,
+		Service: cfg.Service, Methods: min(methods, segment.MaxMethods) + others, CallSlots: slots, Shards: shards,
 	})
-	p := &Profiler{seg: w, methods: map[string]*Method{}}
+	p := &Profiler{seg: w, methods: map[methodKey]*Method{}}
 	if w == nil {
 		p.err = err
 		return p
 	}
-	runtime.AddCleanup(p, func(w *segment.Writer) { w.Unmap() }, w)
+	p.number = w.Header.Seq
+	p.minder = newMinder(w)
+	runtime.AddCleanup(p, func(m *minder) { m.abandon() }, p.minder)
 	if err != nil {
 		w.Degrade(err.Error())
 	}
@@ -74,6 +123,7 @@ func New(cfg Config) *Profiler {
 	for i := range p.shards {
 		s := &p.shards[i]
 		s.Shard, s.id, s.mask = w.Shards[i], i, uint64(len(w.Shards[i].Ring)-1)
+		s.keep = make([]keeper, len(w.Methods))
 	}
 	for i := int(w.Header.SlotCap) - 1; i >= int(p.callSlots); i-- {
 		p.roles = append(p.roles, uint32(i))
@@ -89,10 +139,15 @@ func New(cfg Config) *Profiler {
 		p.off = off
 		off.publish(h)
 	}
+	h.CPUEvery = cpuEvery()
+	p.other[segment.Server] = p.Method("_other")
+	p.other[segment.Client] = p.Client("_other")
+	p.otherRegion, p.otherTask = p.add("_other", segment.Region), p.add("_other", segment.Task)
 	// The start time last: attach takes the segments of a process that have one.
 	atomic.StoreInt64(&h.StartNS, Now())
 	p.err = err
-	p.other = p.Method("_other")
+	p.enlist(true)
+	p.minder.start(!cfg.NoControl)
 	return p
 }
 
@@ -113,45 +168,74 @@ func (p *Profiler) Close() error {
 		return nil
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed.Swap(true) {
+	already := p.closed.Swap(true)
+	p.mu.Unlock()
+	if already {
 		return nil
 	}
+	p.enlist(false)
+	p.minder.close()
 	// The mapping stays until nothing refers to the Profiler any more: goroutines
 	// may still hold calls that point into it.
 	p.seg.Close()
 	return nil
 }
 
-// Method is a method of the service, by its fully qualified name.
+// Now is the time for a stamp that several calls share, as package Now gives it; 0,
+// which costs nothing, where p records nothing.
+func (p *Profiler) Now() int64 {
+	if p == nil || p.seg == nil {
+		return 0
+	}
+	return Now()
+}
+
+// Method is a method that is served or called, by its fully qualified name.
 type Method struct {
 	p    *Profiler
 	id   uint32
+	side segment.Side
 	name string
 }
 
-// Method gives the method of that name, such as "orders.Orders/Get". Look it up
-// once and keep it; a look-up takes a lock. Names beyond the bound share "_other".
-func (p *Profiler) Method(name string) *Method {
+type methodKey struct {
+	name string
+	side segment.Side
+}
+
+// Method gives the served method of that name, such as "orders.Orders/Get". Look
+// it up once and keep it; a look-up takes a lock. Names beyond the bound share
+// "_other".
+func (p *Profiler) Method(name string) *Method { return p.method(name, segment.Server) }
+
+// Client gives the called method of that name, for BeginClient.
+func (p *Profiler) Client(name string) *Method { return p.method(name, segment.Client) }
+
+func (p *Profiler) method(name string, side segment.Side) *Method {
 	if p == nil || p.seg == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if m := p.methods[name]; m != nil {
+	k := methodKey{name, side}
+	if m := p.methods[k]; m != nil {
 		return m
 	}
-	if p.other != nil && len(p.methods) >= len(p.seg.Methods) {
-		atomic.AddUint64(&p.seg.Header.MethodsRefused, 1)
-		return p.other
+	m := p.add(name, side)
+	if m == nil {
+		return p.other[side]
 	}
-	id, ok := p.seg.AddMethod(name, segment.Server)
-	if !ok {
-		return p.other
-	}
-	m := &Method{p: p, id: id, name: name}
-	p.methods[name] = m
+	p.methods[k] = m
 	return m
+}
+
+// add enters a name into the table, nil where that is full.
+func (p *Profiler) add(name string, side segment.Side) *Method {
+	id, ok := p.seg.AddMethod(name, side)
+	if !ok {
+		return nil
+	}
+	return &Method{p: p, id: id, side: side, name: name}
 }
 
 // Name is the method's name.

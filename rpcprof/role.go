@@ -41,7 +41,7 @@ func (p *Profiler) role(k segment.Kind, conn, queue uint32) *Role {
 	s := r.slot
 	g := getg()
 	r.g, r.goid = uintptr(g), p.off.goid(g)
-	s.TID, s.Conn, s.Queue, s.Worker, s.StageStart = p.off.tid(g), conn, queue, i, Now()
+	s.TID, s.Conn, s.Queue, s.Worker, s.Stamps[0] = p.off.tid(g), conn, queue, i, Now()
 	s.Kind = k
 	store64(&s.Goid, r.goid)
 	store64(&s.G, uint64(r.g))
@@ -94,6 +94,17 @@ func (p *Profiler) bind(g uintptr, slot uint32) (*segment.IndexEntry, uint32) {
 	}
 	atomic.AddUint64(&p.seg.Header.NoIdx, 1)
 	return nil, noSlot
+}
+
+// bindFree is bind for a goroutine that is not in the index.
+func (p *Profiler) bindFree(g uintptr, slot uint32) (*segment.IndexEntry, uint32) {
+	b := &p.seg.Index[segment.BucketOf(uint64(g), p.seg.IndexBits)]
+	for i := range b {
+		if atomic.LoadUint64(&b[i].G) == uint64(g) {
+			return nil, noSlot
+		}
+	}
+	return p.bind(g, slot)
 }
 
 // binding is a goroutine that the index leads to a slot.

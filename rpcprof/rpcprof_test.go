@@ -21,6 +21,15 @@ func profilerFor(t testing.TB, cfg Config) *Profiler {
 	return p
 }
 
+func readerOf(t testing.TB, p *Profiler) *segment.Reader {
+	t.Helper()
+	r, err := p.Reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // full makes a whole call with given stamps.
 func full(p *Profiler, m *Method, conn *Conn, r *Role, t [6]int64) {
 	c := p.Begin(m, conn, t[0])
@@ -38,7 +47,7 @@ func full(p *Profiler, m *Method, conn *Conn, r *Role, t [6]int64) {
 // Every stamp comes back in the record, and each stage counts in its histogram.
 func TestRecord(t *testing.T) {
 	p := profilerFor(t, Config{})
-	r := open(t, p)
+	r := readerOf(t, p)
 	m, conn := p.Method("a.A/One"), p.Conn(nil)
 	q := p.Queue()
 	w := q.Worker()
@@ -49,7 +58,7 @@ func TestRecord(t *testing.T) {
 		t.Fatalf("%d records, %v", len(recs), err)
 	}
 	rec := recs[0]
-	if rec.Stamps != stamps || rec.Release != 3501 || rec.Outcome != OK || rec.Conn != conn.id || rec.Queue != q.id ||
+	if [6]int64(rec.Stamps[:6]) != stamps || rec.Release != 3501 || rec.Outcome != OK || rec.Conn != conn.id || rec.Queue != q.id ||
 		rec.Worker != w.index || rec.Workers != 1 || rec.BytesIn != 10 || rec.BytesOut != 30 || rec.Offset != 20 ||
 		rec.Batch != 3 || rec.BatchPos != 1 || rec.BatchSize != 2 || rec.TraceID[0] != 1 || rec.SpanID[0] != 2 {
 		t.Errorf("the record is %+v", rec)
@@ -72,7 +81,7 @@ func TestRecord(t *testing.T) {
 // What a caller gets wrong does not make the record one that is refused.
 func TestOddValues(t *testing.T) {
 	p := profilerFor(t, Config{})
-	r := open(t, p)
+	r := readerOf(t, p)
 	m := p.Method("m")
 	for range 2 {
 		c := p.Begin(m, nil, -5)
@@ -237,7 +246,7 @@ func TestIndex(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	const n, producers, consumers = 20_000, 4, 4
 	p := profilerFor(t, Config{CallsInFlight: 32})
-	r := open(t, p)
+	r := readerOf(t, p)
 	m := p.Method("m")
 	q := p.Queue()
 	calls := make(chan *Call, 500)
@@ -309,7 +318,7 @@ func TestConcurrent(t *testing.T) {
 	ids := map[uint64]bool{}
 	for _, rec := range recs {
 		ids[rec.Call] = true
-		for _, at := range rec.Stamps {
+		for _, at := range rec.Stamps[:segment.ServerStamps] {
 			if at == 0 {
 				t.Fatalf("a stamp is missing: %+v", rec)
 			}
@@ -340,7 +349,7 @@ func TestConcurrent(t *testing.T) {
 func TestMoreThanSlots(t *testing.T) {
 	const n = 500
 	p := profilerFor(t, Config{CallsInFlight: 40})
-	r := open(t, p)
+	r := readerOf(t, p)
 	m := p.Method("m")
 	before := uint64(0)
 	for round := range 2 {
@@ -372,7 +381,7 @@ func TestMoreThanSlots(t *testing.T) {
 // More Ps than shards share the last one.
 func TestMoreProcs(t *testing.T) {
 	p := profilerFor(t, Config{})
-	r := open(t, p)
+	r := readerOf(t, p)
 	m := p.Method("m")
 	before := runtime.GOMAXPROCS(len(p.shards) + 4)
 	defer runtime.GOMAXPROCS(before)
@@ -394,7 +403,7 @@ func TestMoreProcs(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	p := New(Config{})
-	r := open(t, p)
+	r := readerOf(t, p)
 	m, conn := p.Method("m"), p.Conn(nil)
 	under := p.Begin(m, conn, 1)
 	for range 2 {
@@ -421,9 +430,9 @@ func TestClose(t *testing.T) {
 // Names beyond the bound share one.
 func TestMethodBound(t *testing.T) {
 	p := profilerFor(t, Config{Methods: 3})
-	a, b, c, d := p.Method("a"), p.Method("b"), p.Method("c"), p.Method("d")
-	if a == b || c != d || c.Name() != "_other" || p.Method("a") != a {
-		t.Errorf("%q %q %q %q", a.Name(), b.Name(), c.Name(), d.Name())
+	a, b, c, d, e := p.Method("a"), p.Client("a"), p.Method("c"), p.Method("d"), p.Client("e")
+	if a == b || a == c || c.Name() != "c" || d.Name() != "_other" || e.Name() != "_other" || d == e || p.Method("a") != a {
+		t.Errorf("%q %q %q %q %q", a.Name(), b.Name(), c.Name(), d.Name(), e.Name())
 	}
 	// A very large bound fits the file all the same.
 	big := profilerFor(t, Config{Methods: math.MaxInt, CallsInFlight: math.MaxInt32})

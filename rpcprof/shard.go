@@ -18,6 +18,7 @@ type shard struct {
 	lock  atomic.Uint32 // of the shared shard, and of all under the race detector
 	mask  uint64
 	id    int
+	keep  []keeper // by method
 	nfree int
 	free  [cacheSize]*Call
 	_     [64]byte
@@ -48,31 +49,48 @@ func (p *Profiler) unpin(s *shard) {
 	procUnpin()
 }
 
+// last is the last stage's end, by side.
+var last = [segment.Sides]int{
+	segment.Server: int(segment.Sent), segment.Client: int(segment.Returned),
+	segment.Region: int(segment.Ended), segment.Task: int(segment.Ended),
+}
+
 // record appends a finished call to the ring and the histograms. The head is
 // stored last: a record at or beyond it is never read, and one that the writer
 // may have come round to is discarded by the reader.
-func (s *shard) record(c *Call) {
-	h := s.Hists(c.rec.Method)
-	t := &c.rec.Stamps
-	last := t[segment.Recv]
-	for i := segment.Dequeue; i < segment.Stamps; i++ {
+func (s *shard) record(r *segment.Record, side uint8) {
+	h := s.Hists(r.Method)
+	t := &r.Stamps
+	at := t[0]
+	for i := 1; i <= last[side&3]; i++ {
 		if t[i] == 0 {
 			continue
 		}
 		// A shared stamp may be a little older than the one before it.
-		t[i] = max(t[i], last)
-		last = t[i]
+		t[i] = max(t[i], at)
 		// A stage is counted only where both its stamps were taken.
 		if t[i-1] != 0 {
-			add(&h[i-1], t[i]-t[i-1])
+			add(&h[i-1], t[i]-at)
+		}
+		at = t[i]
+	}
+	wall := at - t[0]
+	add(&h[segment.HistTotal], wall)
+	if side == uint8(segment.Client) {
+		if st, ok := r.ServerTiming(); ok {
+			add(&h[segment.HistServer], st.Total())
 		}
 	}
-	add(&h[segment.HistTotal], last-t[segment.Recv])
-
 	head := s.Head.Head
-	c.rec.Seq = head + 1
-	s.Ring[head&s.mask] = c.rec
+	r.Seq = head + 1
+	s.Ring[head&s.mask] = *r
 	store64(&s.Head.Head, head+1)
+	if k := &s.keep[r.Method]; wall > k.least || at >= k.until {
+		s.keepSlow(k, r, wall, at)
+	}
+	if r.Outcome != OK {
+		s.keepFailed(r)
+	}
 }
 
 // add counts a duration. Snapshot reads histograms while they change.

@@ -1,6 +1,7 @@
 package rpcprof
 
 import (
+	"errors"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -18,8 +19,12 @@ type Snapshot struct {
 // MethodSnapshot is the part of one method.
 type MethodSnapshot struct {
 	Method string
-	Stages map[string]Histogram // by stage: queue, decode, handler, encode, write
-	Total  Histogram            // recv to sent
+	Side   string // server, client, region or task
+	// By stage. A server's: queue, decode, handler, encode, write. A client's:
+	// acquire, encode, queue, write, wire+server, wakeup, decode; and server, which is
+	// a part of wire+server, where replies told it.
+	Stages map[string]Histogram
+	Total  Histogram // from the first stamp to the last
 }
 
 // Histogram counts durations.
@@ -59,15 +64,20 @@ func (p *Profiler) Snapshot() Snapshot {
 		if hs[segment.HistTotal].Count == 0 {
 			continue
 		}
+		side := p.seg.Methods[id].Side
 		m := MethodSnapshot{
 			Method: p.seg.Methods[id].NameString(),
+			Side:   side.String(),
 			Stages: map[string]Histogram{},
 			Total:  hs[segment.HistTotal],
 		}
-		for s := segment.StageQueue; s < segment.Stages; s++ {
+		for s := segment.Stage(1); int(s) <= last[side] && side <= segment.Client; s++ {
 			if h := hs[s-1]; h.Count > 0 {
-				m.Stages[s.String()] = h
+				m.Stages[segment.StageName(side, s)] = h
 			}
+		}
+		if h := hs[segment.HistServer]; h.Count > 0 {
+			m.Stages["server"] = h
 		}
 		out.Methods = append(out.Methods, m)
 	}
@@ -88,4 +98,25 @@ func (p *Profiler) histogram(method uint32, k int) Histogram {
 		out.Count += n
 	}
 	return out
+}
+
+// Reader gives what reads p's segment within the process: finished calls, calls in
+// flight, counts. It needs no privilege, works where nothing can be attached, and
+// disturbs no call.
+func (p *Profiler) Reader() (*segment.Reader, error) {
+	if p == nil || p.seg == nil {
+		return nil, errNothing
+	}
+	return segment.NewReader(held{p}, p.seg.Size())
+}
+
+var errNothing = errors.New("the profiler records nothing")
+
+// held keeps the Profiler, and with it the mapping, as long as it is read.
+type held struct{ p *Profiler }
+
+func (h held) ReadAt(b []byte, off int64) (int, error) {
+	n, err := h.p.seg.ReadAt(b, off)
+	runtime.KeepAlive(h.p)
+	return n, err
 }

@@ -91,7 +91,7 @@ func inFlight(files []*segment.File) ([]profile.InFlight, error) {
 func slotInFlight(h *segment.Header, methods []segment.Method, s *segment.Slot, now int64) profile.InFlight {
 	m := &methods[s.Method]
 	c := profile.InFlight{
-		Call: s.Call, Method: m.NameString(), Stage: segment.StageName(m.Side, s.Stage),
+		Call: s.Call, Method: m.NameString(), Side: m.Side.String(), Stage: segment.StageName(m.Side, s.Stage),
 		AgeNS: max(0, now-s.Stamps[0]), StageAgeNS: max(0, now-s.Since()),
 	}
 	if h.Flags&segment.FlagThreads == 0 {

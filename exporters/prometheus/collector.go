@@ -33,7 +33,9 @@ type collector struct{ p *rpcprof.Profiler }
 
 func (c collector) Describe(ch chan<- *prom.Desc) {
 	ch <- callDesc
+	ch <- clientDesc
 	ch <- stageDesc
+	ch <- clientStageDesc
 	ch <- lostDesc
 }
 
@@ -41,9 +43,17 @@ func (c collector) Collect(ch chan<- prom.Metric) {
 	s := c.p.Snapshot()
 	for _, m := range s.Methods {
 		name := label(m.Method)
-		ch <- histogram(callDesc, m.Total, name)
+		call, perStage := callDesc, stageDesc
+		switch m.Side {
+		case "server":
+		case "client":
+			call, perStage = clientDesc, clientStageDesc
+		default:
+			continue // parts of handlers
+		}
+		ch <- histogram(call, m.Total, name)
 		for stage, h := range m.Stages {
-			ch <- histogram(stageDesc, h, name, stage)
+			ch <- histogram(perStage, h, name, stage)
 		}
 	}
 	ch <- prom.MustNewConstMetric(lostDesc, prom.CounterValue, float64(s.Lost))

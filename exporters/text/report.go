@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -103,11 +104,37 @@ func (p *page) methods(pr *profile.Profile) {
 	p.line("%-*s %9s %8s %9s %9s %9s", name, "", "calls", "not ok", "p50", "p99", "slow ≥")
 	for _, m := range pr.Methods[:min(len(pr.Methods), 20)] {
 		bad := m.Calls - m.Outcomes["ok"]
-		p.line("%-*s %9s %8s %9s %9s %9s", name, shorten(m.Method, name), thousands(int64(m.Calls)), thousands(int64(bad)),
+		p.line("%-*s %9s %8s %9s %9s %9s", name, shorten(title(&m), name), thousands(int64(m.Calls)), thousands(int64(bad)),
 			blame.Duration(m.P50NS), blame.Duration(m.P99NS), blame.Duration(m.SlowThresholdNS))
+	}
+	for i := range pr.Methods[:min(len(pr.Methods), 20)] {
+		p.lostIn(&pr.Methods[i])
 	}
 	if n := len(pr.Methods) - 20; n > 0 {
 		p.line("… and %d more", n)
+	}
+}
+
+// title names a method in a table.
+func title(m *profile.Method) string {
+	if m.Side == "client" {
+		return "→ " + m.Method
+	}
+	return m.Method
+}
+
+// lostIn says where the time of calls went that came to nothing.
+func (p *page) lostIn(m *profile.Method) {
+	for _, o := range slices.Sorted(maps.Keys(m.LostIn)) {
+		stages := m.LostIn[o]
+		all, most := 0, ""
+		for _, s := range slices.Sorted(maps.Keys(stages)) {
+			all += stages[s]
+			if stages[s] > stages[most] {
+				most = s
+			}
+		}
+		p.line("  %s: %s %s, %s of them with most of their time in %s", shorten(title(m), max(12, p.o.Width-60)), thousands(int64(all)), o, thousands(int64(stages[most])), most)
 	}
 }
 
@@ -142,7 +169,7 @@ func (p *page) bars(pr *profile.Profile) {
 				continue
 			}
 			wall := set.WallNS / int64(set.Calls)
-			p.title(fmt.Sprintf("%s, %s calls (%s, mean %s)", shorten(m.Method, max(12, p.o.Width-40)), set.name, thousands(int64(set.Calls)), blame.Duration(wall)))
+			p.title(fmt.Sprintf("%s, %s calls (%s, mean %s)", shorten(title(&m), max(12, p.o.Width-40)), set.name, thousands(int64(set.Calls)), blame.Duration(wall)))
 			width := max(10, p.o.Width-52)
 			for i, s := range shares(set.Set) {
 				if i == 6 || wall == 0 || float64(s.ns) < 0.01*float64(wall) {
@@ -151,8 +178,36 @@ func (p *page) bars(pr *profile.Profile) {
 				part := float64(s.ns) / float64(wall)
 				p.line("  %-16s %-12s %9s %4.0f %% %s", shorten(s.stage, 16), s.cause, blame.Duration(s.ns), 100*part, strings.Repeat("█", int(part*float64(width)+0.5)))
 			}
+			p.inside(set.Set)
 		}
 	}
+}
+
+// inside lists what has a name in the handlers of a set.
+func (p *page) inside(s *profile.Set) {
+	for i, in := range s.Inside {
+		if i == 5 {
+			p.line("    … and %d more in the handlers", len(s.Inside)-i)
+			break
+		}
+		note := ""
+		if most := longest(in.Stages); most != "" {
+			note = fmt.Sprintf(", most of it in %s", most)
+		}
+		kind := map[string]string{"client": "call to", "task": "goroutine", "region": "region"}[in.Kind]
+		p.line("    in handler: %-9s %s: %s a call, %.3g times%s", kind, shorten(in.Name, max(12, p.o.Width-74)),
+			blame.Duration(in.WallNS/int64(s.Calls)), float64(in.Count)/float64(s.Calls), note)
+	}
+}
+
+func longest(stages map[string]int64) string {
+	most := ""
+	for _, s := range slices.Sorted(maps.Keys(stages)) {
+		if stages[s] > stages[most] {
+			most = s
+		}
+	}
+	return most
 }
 
 func (p *page) threads(pr *profile.Profile) {
@@ -220,8 +275,12 @@ func (p *page) inFlight(pr *profile.Profile) {
 	p.title(fmt.Sprintf("In flight at the end: %s", thousands(int64(len(pr.InFlight)))))
 	name := max(12, min(40, p.o.Width-75)) // leaves room for the line it waits in
 	for _, c := range pr.InFlight[:min(len(pr.InFlight), 5)] {
-		p.line("  %-*s in %-8s for %9s, began %9s ago  %s", name, shorten(c.Method, name), c.Stage, blame.Duration(c.StageAgeNS), blame.Duration(c.AgeNS), c.Location)
+		p.line("  %-*s in %-8s for %9s, began %9s ago  %s", name, shorten(inFlightTitle(c), name), c.Stage, blame.Duration(c.StageAgeNS), blame.Duration(c.AgeNS), c.Location)
 	}
+}
+
+func inFlightTitle(c profile.InFlight) string {
+	return title(&profile.Method{Method: c.Method, Side: c.Side})
 }
 
 func (p *page) footer(pr *profile.Profile) {

@@ -75,7 +75,7 @@ func most(sums map[string]int64) string {
 // and cause from decode to encode, of the slow calls too, which may be the few that
 // hold it long.
 func (j *judge) holding(method string) (Link, bool) {
-	i := slices.IndexFunc(j.p.Methods, func(m profile.Method) bool { return m.Method == method })
+	i := slices.IndexFunc(j.p.Methods, func(m profile.Method) bool { return m.Method == method && m.Side != "client" })
 	if i < 0 {
 		return Link{}, false
 	}

@@ -19,13 +19,20 @@ func (j *judge) sentence(v *Verdict, m *profile.Method) string {
 		}
 		reason += link + phrase(l.Cause, l.Culprit, l.Location)
 	}
+	name := v.Method
+	if m.Side == "client" {
+		name = "calls to " + name
+	}
+	if elsewhere(m.Side, v.Stage) {
+		reason = "which is not in this process"
+	}
 	if v.Kind == Level {
 		s := fmt.Sprintf("%s: every call (p50 %s) loses %s in %s: %s (%.0f %% of a typical call)",
-			v.Method, Duration(m.P50NS), Duration(v.ExcessNS), v.Stage, reason, 100*v.Share)
+			name, Duration(m.P50NS), Duration(v.ExcessNS), v.Stage, reason, 100*v.Share)
 		return s + j.full()
 	}
 	return fmt.Sprintf("%s p99 %s (p50 %s): +%s in %s, %s (%.0f %% of what its slow calls lose)",
-		v.Method, Duration(m.P99NS), Duration(m.P50NS), Duration(v.ExcessNS), v.Stage, reason, 100*v.Share)
+		name, Duration(m.P99NS), Duration(m.P50NS), Duration(v.ExcessNS), v.Stage, reason, 100*v.Share)
 }
 
 // full names a thread that is used up, while others are not, though it is needed for

@@ -42,6 +42,7 @@ const (
 type Verdict struct {
 	Kind     string `json:"kind"`
 	Method   string `json:"method"`
+	Side     string `json:"side"`
 	Stage    string `json:"stage"`
 	Cause    string `json:"cause"`
 	Culprit  string `json:"culprit"`  // a method, a process, an interrupt; empty where there is none
@@ -88,15 +89,18 @@ func Judge(p *profile.Profile, o Options) []Verdict {
 		class int
 	}
 	var rows []row
-	seen := map[[3]string]bool{}
+	seen := map[[4]string]bool{}
 	for i := range p.Methods {
 		m := &p.Methods[i]
 		if v, ok := j.level(m); ok {
-			seen[[3]string{v.Method, v.Stage, v.Cause}] = true
+			seen[[4]string{v.Method, v.Side, v.Stage, v.Cause}] = true
 			// What is slow by itself all the time is known; what it does to others leads,
 			// unless it is most of the service.
 			class := 2
-			if 2*m.Calls >= j.total {
+			switch {
+			case elsewhere(m.Side, v.Stage): // that a call takes time where it is served is no news here
+				class = 3
+			case 2*m.Calls >= j.total:
 				class = 0
 			}
 			rows = append(rows, row{v, class})
@@ -104,7 +108,7 @@ func Judge(p *profile.Profile, o Options) []Verdict {
 	}
 	for i := range p.Methods {
 		for _, v := range j.tail(&p.Methods[i]) {
-			if !seen[[3]string{v.Method, v.Stage, v.Cause}] {
+			if !seen[[4]string{v.Method, v.Side, v.Stage, v.Cause}] {
 				rows = append(rows, row{v, 1})
 			}
 		}
@@ -118,6 +122,12 @@ func Judge(p *profile.Profile, o Options) []Verdict {
 		out = append(out, r.Verdict)
 	}
 	return out
+}
+
+// elsewhere says whether a stage is not this process's: of a client's call, the wire
+// and the server.
+func elsewhere(side, stage string) bool {
+	return side == "client" && (strings.Contains(stage, "wire+") || strings.HasPrefix(stage, "server"))
 }
 
 type judge struct {
@@ -162,7 +172,7 @@ func (j *judge) tail(m *profile.Method) []Verdict {
 			continue
 		}
 		v := Verdict{
-			Kind: Tail, Method: m.Method, Stage: c.stage, Cause: c.cause,
+			Kind: Tail, Method: m.Method, Side: m.Side, Stage: c.stage, Cause: c.cause,
 			ExcessNS: c.excess, TotalExcessNS: c.excess * int64(m.Slow.Calls), Share: share,
 		}
 		j.blame(&v, &m.Slow)
@@ -190,7 +200,7 @@ func (j *judge) level(m *profile.Method) (Verdict, bool) {
 			}
 			if per > best.ExcessNS || per == best.ExcessNS && stage+cause < best.Stage+best.Cause {
 				best = Verdict{
-					Kind: Level, Method: m.Method, Stage: stage, Cause: cause,
+					Kind: Level, Method: m.Method, Side: m.Side, Stage: stage, Cause: cause,
 					ExcessNS: per, TotalExcessNS: per * int64(m.Calls), Share: share,
 				}
 			}

@@ -197,7 +197,7 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(top["verdicts"], &verdicts); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(slices.Sorted(maps.Keys(verdicts[0])), " "); got != "cause chain culprit excess_ns kind location method sentence share stage total_excess_ns" {
+	if got := strings.Join(slices.Sorted(maps.Keys(verdicts[0])), " "); got != "cause chain culprit excess_ns kind location method sentence share side stage total_excess_ns" {
 		t.Errorf("a verdict has %s", got)
 	}
 	var links []map[string]json.RawMessage

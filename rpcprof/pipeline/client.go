@@ -7,26 +7,45 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/rpcprof/toolkit/rpcprof"
 )
+
+// ClientConfig says how a Client works. The zero value is usable.
+type ClientConfig struct {
+	// Profiler records the calls, and asks servers what part of them was theirs;
+	// nil: they are not recorded.
+	Profiler *rpcprof.Profiler
+	// MaxFrame bounds a frame in bytes, default 1 MiB, within 2 KiB and 1 GiB. The
+	// server has a limit of its own.
+	MaxFrame int
+}
 
 // Client is the calling side of one connection. Its methods may be used from any
 // number of goroutines at once; their calls share the connection.
 type Client struct {
 	nc    net.Conn
 	out   *outbox
-	limit atomic.Int64
+	limit int
 	wg    sync.WaitGroup
+	prof  *rpcprof.Profiler
+	conn  *rpcprof.Conn
 
 	mu      sync.Mutex
 	seq     uint64
 	waiting map[uint64]*waiter
+	methods map[string]*rpcprof.Method
 	err     error // why the connection is of no use any more
 }
 
-// waiter is a call that waits for its reply.
-type waiter struct{ result chan result }
+// waiter is a call that waits for its reply. Its record is, while it is in the
+// map, whoever's that holds the client's lock; then the reader's, until the result
+// is sent; then the caller's.
+type waiter struct {
+	result chan result
+	call   *rpcprof.Call
+}
 
 type result struct {
 	payload []byte
@@ -39,28 +58,33 @@ var waiters = sync.Pool{New: func() any { return &waiter{result: make(chan resul
 
 // Dial connects to a server. ctx bounds connecting only.
 func Dial(ctx context.Context, network, addr string) (*Client, error) {
+	return ClientConfig{}.Dial(ctx, network, addr)
+}
+
+// NewClient makes a client of a connection, which is then the client's. Close
+// must be called to end its two goroutines, unless the connection fails.
+func NewClient(nc net.Conn) *Client { return ClientConfig{}.NewClient(nc) }
+
+// Dial connects to a server. ctx bounds connecting only.
+func (cfg ClientConfig) Dial(ctx context.Context, network, addr string) (*Client, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("pipeline: %w", err)
 	}
-	return NewClient(nc), nil
+	return cfg.NewClient(nc), nil
 }
 
-// NewClient makes a client of a connection, which is then the client's. Close
-// must be called to end its two goroutines, unless the connection fails.
-func NewClient(nc net.Conn) *Client {
-	c := &Client{nc: nc, out: newOutbox(), waiting: map[uint64]*waiter{}}
-	c.limit.Store(DefaultMaxFrame)
+// NewClient makes a client of a connection, as the function does.
+func (cfg ClientConfig) NewClient(nc net.Conn) *Client {
+	c := &Client{
+		nc: nc, out: newOutbox(), waiting: map[uint64]*waiter{}, limit: limitOf(cfg.MaxFrame),
+		prof: cfg.Profiler, conn: cfg.Profiler.Conn(nc), methods: map[string]*rpcprof.Method{},
+	}
 	c.wg.Go(c.read)
 	c.wg.Go(c.write)
 	return c
 }
-
-// SetMaxFrame bounds the frames that the client sends and takes, in bytes; the
-// default, for n of 0 or less, is DefaultMaxFrame. Set it before the first Call.
-// The server has a limit of its own.
-func (c *Client) SetMaxFrame(n int) { c.limit.Store(int64(limitOf(n))) }
 
 // Call calls a method and waits for its reply, which is the caller's to keep.
 // req is not used any more when it returns. The deadline of ctx is told to the
@@ -76,7 +100,7 @@ func (c *Client) Call(ctx context.Context, method string, req []byte) ([]byte, e
 		return nil, err
 	}
 	f := frame{kind: kindRequest, name: []byte(method), payload: req}
-	if n, limit := f.encodedSize()-lengthSize, c.limit.Load(); int64(n) > limit {
+	if n, limit := f.encodedSize()-lengthSize, c.limit; n > limit {
 		return nil, fmt.Errorf("%w: %d bytes where %d are allowed", ErrFrameTooLarge, n, limit)
 	}
 	if t, ok := ctx.Deadline(); ok {
@@ -85,34 +109,124 @@ func (c *Client) Call(ctx context.Context, method string, req []byte) ([]byte, e
 		}
 	}
 	w := waiters.Get().(*waiter)
-	if err := c.register(w, &f.seq); err != nil {
-		waiters.Put(w)
+	w.call = c.begin(ctx, method, &f)
+	payload, err := c.roundTrip(ctx, w, &f)
+	return payload, err
+}
+
+// roundTrip sends a request and waits for its result.
+func (c *Client) roundTrip(ctx context.Context, w *waiter, f *frame) ([]byte, error) {
+	call := w.call
+	if err := c.register(w, f); err != nil {
+		w.free()
+		call.End(rpcprof.Error)
 		return nil, err
 	}
 	// When the outbox is closed the connection has failed, and the waiter is told
 	// like all others.
-	if err := c.out.push(ctx.Done(), &f, nil, 0); errors.Is(err, errOutboxDone) {
-		c.forget(f.seq, w)
-		return nil, ctx.Err()
+	o := owed{}
+	if call != nil {
+		o.seq = f.seq
+	}
+	if err := c.out.push(ctx.Done(), f, o); errors.Is(err, errOutboxDone) {
+		return c.give(ctx, w, f.seq)
 	}
 	select {
 	case r := <-w.result:
-		waiters.Put(w)
-		return r.payload, r.err
+		return w.take(r)
 	case <-ctx.Done():
-		c.forget(f.seq, w)
-		return nil, ctx.Err()
+		return c.give(ctx, w, f.seq)
 	}
 }
 
-func (c *Client) register(w *waiter, seq *uint64) error {
+// begin starts the call's record.
+func (c *Client) begin(ctx context.Context, method string, f *frame) *rpcprof.Call {
+	if c.prof == nil {
+		return nil
+	}
+	at := c.prof.Now()
+	call := c.prof.BeginClient(ctx, c.method(method), at)
+	call.Via(c.conn)
+	call.StampAt(rpcprof.Acquired, at) // the connection is there
+	f.timed = call != nil
+	return call
+}
+
+// method gives the Profiler's method of that name.
+func (c *Client) method(name string) *rpcprof.Method {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.methods[name]
+	if m == nil {
+		m = c.prof.Client(name)
+		if len(c.methods) < maxMethods {
+			c.methods[name] = m
+		}
+	}
+	return m
+}
+
+// maxMethods bounds the names that a client remembers; looking up others takes the
+// Profiler's lock.
+const maxMethods = 1024
+
+// give ends the wait for a call whose context is done, unless its result is there.
+func (c *Client) give(ctx context.Context, w *waiter, seq uint64) ([]byte, error) {
+	if c.remove(seq) != w {
+		return w.take(<-w.result) // it is on its way
+	}
+	call := w.call
+	w.free()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		call.End(rpcprof.Expired)
+	} else {
+		call.End(rpcprof.Cancelled)
+	}
+	return nil, ctx.Err()
+}
+
+// take gives the caller its result.
+func (w *waiter) take(r result) ([]byte, error) {
+	call := w.call
+	call.Stamp(rpcprof.Woken)
+	w.free()
+	call.End(outcome(r.err))
+	return r.payload, r.err
+}
+
+func (w *waiter) free() {
+	w.call = nil
+	waiters.Put(w)
+}
+
+// outcome says how a call ended that gave an error.
+func outcome(err error) rpcprof.Outcome {
+	if err == nil {
+		return rpcprof.OK
+	}
+	var remote *RemoteError
+	if errors.As(err, &remote) {
+		switch remote.Code {
+		case CodeExpired:
+			return rpcprof.Expired
+		case CodeCancelled:
+			return rpcprof.Cancelled
+		}
+	}
+	return rpcprof.Error
+}
+
+// register enters a call among those that wait, and numbers it.
+func (c *Client) register(w *waiter, f *frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return c.err
 	}
 	c.seq++
-	*seq = c.seq
+	f.seq = c.seq
+	w.call.Request(f.encodedSize(), -1, 0, 0, 0)
+	w.call.Stamp(rpcprof.Encoded)
 	c.waiting[c.seq] = w
 	return nil
 }
@@ -124,12 +238,6 @@ func (c *Client) remove(seq uint64) *waiter {
 	w := c.waiting[seq]
 	delete(c.waiting, seq)
 	return w
-}
-
-func (c *Client) forget(seq uint64, w *waiter) {
-	if c.remove(seq) == w {
-		waiters.Put(w)
-	}
 }
 
 // Close ends the connection and waits for the client's goroutines. Calls that
@@ -157,6 +265,7 @@ func (c *Client) fail(cause error) {
 	c.mu.Unlock()
 	_ = c.nc.Close()
 	c.out.close()
+	c.conn.Close()
 	for _, w := range told {
 		w.result <- result{err: err}
 	}
@@ -164,6 +273,8 @@ func (c *Client) fail(cause error) {
 
 // read hands replies to their callers until the connection fails.
 func (c *Client) read() {
+	role := c.conn.Reader()
+	defer role.Close()
 	in := newCutter()
 	for {
 		if err := in.read(c.nc); err != nil {
@@ -173,8 +284,9 @@ func (c *Client) read() {
 			c.fail(err)
 			return
 		}
+		at := c.prof.Now() // one for all replies of a read: they became complete in this instant
 		for {
-			f, err := in.cut(int(c.limit.Load()))
+			f, err := in.cut(c.limit)
 			if err == nil && f.kind == kindRequest {
 				err = fmt.Errorf("%w: request from a server", ErrMalformed)
 			}
@@ -185,17 +297,24 @@ func (c *Client) read() {
 			if f.size == 0 {
 				break
 			}
-			c.deliver(&f)
+			c.deliver(&f, at)
 		}
 	}
 }
 
 // deliver gives a reply to its caller. One that nobody waits for is dropped: its
 // caller has given up, or the server invented it.
-func (c *Client) deliver(f *frame) {
+func (c *Client) deliver(f *frame, at int64) {
 	w := c.remove(f.seq)
 	if w == nil {
 		return
+	}
+	if w.call != nil {
+		w.call.StampAt(rpcprof.Received, at)
+		w.call.Reply(f.size)
+		if f.timed {
+			w.call.ServerTiming(f.timing)
+		}
 	}
 	if f.kind == kindError {
 		w.result <- result{err: &RemoteError{Code: f.code, Message: clip(string(f.payload))}}
@@ -206,15 +325,36 @@ func (c *Client) deliver(f *frame) {
 
 // write writes the requests that have gathered until the connection fails.
 func (c *Client) write() {
+	role := c.conn.Writer()
+	defer role.Close()
 	var buf []byte
+	var calls []owed
 	for {
 		var ok bool
-		if buf, _, ok = c.out.take(buf, nil); !ok {
+		if buf, calls, ok = c.out.take(buf, calls); !ok {
 			return
 		}
+		c.stamp(calls, rpcprof.Write)
 		if _, err := c.nc.Write(buf); err != nil {
 			c.fail(err)
 			return
+		}
+		c.stamp(calls, rpcprof.Sent)
+	}
+}
+
+// stamp stamps the calls of a write that still wait: a reply can come before the
+// write that brought it about has returned.
+func (c *Client) stamp(calls []owed, s rpcprof.Stamp) {
+	if len(calls) == 0 {
+		return
+	}
+	at := c.prof.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range calls {
+		if w := c.waiting[calls[i].seq]; w != nil {
+			w.call.StampAt(s, at)
 		}
 	}
 }

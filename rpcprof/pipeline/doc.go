@@ -33,7 +33,7 @@
 //
 //	0   u32  length of what follows this field, in bytes
 //	4   u64  sequence id: the client's choice, the reply repeats it
-//	12  u8   kind: 1 request, 2 reply, 3 error
+//	12  u8   kind: 1 request, 2 reply, 3 error; bit 7 (0x80): with times
 //
 // A request, which only a client sends, goes on with
 //
@@ -47,6 +47,14 @@
 //
 //	13  u8   code, see Code
 //	14       message, up to the frame's end
+//
+// A request with bit 7 of its kind set asks for the server's times; a server that
+// records the call sets it in the reply or error too, which then has from byte 13, before
+// all else, 24 bytes:
+//
+//	13  u64  the call's id at the server
+//	21  u32  its queue, decode, handler and encode stages, in steps of 16 ns each;
+//	         they begin when the request was complete and end where the reply is written
 //
 // The deadline counts from when the frame is complete at the server, so the two
 // clocks need not agree. Sequence ids must differ among the calls in flight on a

@@ -18,6 +18,7 @@ const (
 
 	lengthSize = 4
 	headSize   = 8 + 1 // sequence id and kind
+	timingSize = 24    // the server's times in a reply
 )
 
 type kind uint8
@@ -26,6 +27,10 @@ const (
 	kindRequest kind = 1
 	kindReply   kind = 2
 	kindError   kind = 3
+
+	// timed, added to a kind: a request asks for the server's times, a reply or an
+	// error has them.
+	timed kind = 0x80
 )
 
 // frame is one frame, decoded. Its name and payload alias the buffer that it was
@@ -37,6 +42,9 @@ type frame struct {
 	name     []byte // of a request
 	deadline int64  // of a request: nanoseconds left, 0 none
 	payload  []byte // or an error's message
+
+	timed  bool // has or asks for the server's times
+	timing [timingSize]byte
 
 	size   int   // in bytes, with the length field
 	offset int64 // of its first byte in all that the connection has received
@@ -61,10 +69,16 @@ func parseFrame(b []byte, limit int) (f frame, need int, err error) {
 	if len(b) < size {
 		return frame{}, size, nil
 	}
-	f = frame{seq: binary.LittleEndian.Uint64(b[4:]), kind: kind(b[12]), size: size}
+	f = frame{seq: binary.LittleEndian.Uint64(b[4:]), kind: kind(b[12]) &^ timed, timed: kind(b[12])&timed != 0, size: size}
 	// The capacity ends with the frame: a handler that appends to its request must
 	// not write into the next one.
 	rest := b[lengthSize+headSize : size : size]
+	if f.timed && f.kind != kindRequest {
+		if len(rest) < timingSize {
+			return frame{}, 0, fmt.Errorf("%w: reply without the times it should have", ErrMalformed)
+		}
+		rest = rest[copy(f.timing[:], rest):]
+	}
 	switch f.kind {
 	case kindRequest:
 		if len(rest) < 2 {
@@ -103,6 +117,9 @@ func (f *frame) encodedSize() int {
 	case kindError:
 		n++
 	}
+	if f.timed && f.kind != kindRequest {
+		n += timingSize
+	}
 	return n
 }
 
@@ -110,7 +127,14 @@ func (f *frame) encodedSize() int {
 func appendFrame(b []byte, f *frame) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(f.encodedSize()-lengthSize))
 	b = binary.LittleEndian.AppendUint64(b, f.seq)
-	b = append(b, byte(f.kind))
+	k := f.kind
+	if f.timed {
+		k |= timed
+	}
+	b = append(b, byte(k))
+	if f.timed && f.kind != kindRequest {
+		b = append(b, f.timing[:]...)
+	}
 	switch f.kind {
 	case kindRequest:
 		b = binary.LittleEndian.AppendUint16(b, uint16(len(f.name)))

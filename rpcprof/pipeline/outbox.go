@@ -30,10 +30,13 @@ type outbox struct {
 	wake   chan struct{} // of capacity 1: there is something to take
 }
 
-// owed is a recorded call whose reply is in the outbox.
+// owed is a recorded call whose frame is in the outbox: a server's, or the number
+// under which the client's waits.
 type owed struct {
 	call    *rpcprof.Call
 	outcome rpcprof.Outcome
+	timing  int // where in the buffer the reply's times go, 0 nowhere
+	seq     uint64
 }
 
 func newOutbox() *outbox { return &outbox{wake: make(chan struct{}, 1)} }
@@ -45,7 +48,7 @@ func newOutbox() *outbox { return &outbox{wake: make(chan struct{}, 1)} }
 // A call is released in here, once there is room and before the writer can get
 // it: a worker that waits for room is not free, and once the writer has the call
 // the worker must not touch it.
-func (o *outbox) push(done <-chan struct{}, f *frame, call *rpcprof.Call, outcome rpcprof.Outcome) error {
+func (o *outbox) push(done <-chan struct{}, f *frame, w owed) error {
 	size := f.encodedSize()
 	o.mu.Lock()
 	for !o.closed && o.frames > 0 && (o.frames >= outboxFrames || len(o.buf)+size > outboxBytes) {
@@ -65,12 +68,17 @@ func (o *outbox) push(done <-chan struct{}, f *frame, call *rpcprof.Call, outcom
 		o.mu.Unlock()
 		return errOutboxClosed
 	}
+	if f.timed && f.kind != kindRequest {
+		w.timing = len(o.buf) + lengthSize + headSize
+	}
 	o.buf = appendFrame(o.buf, f)
 	o.frames++
-	if call != nil {
-		call.Reply(size)
-		call.Release(rpcprof.Now())
-		o.owed = append(o.owed, owed{call, outcome})
+	if w.call != nil {
+		w.call.Reply(size)
+		w.call.Release(0)
+	}
+	if w.call != nil || w.seq != 0 {
+		o.owed = append(o.owed, w)
 	}
 	first := o.frames == 1
 	o.mu.Unlock()

@@ -176,8 +176,12 @@ func TestLargeCall(t *testing.T) {
 			t.Errorf("a name of %d bytes was sent", len(name))
 		}
 	}
-	c.SetMaxFrame(3 << 20)
-	if got, err := c.Call(within(t), "Echo", big); err != nil || len(got) != len(big) {
+	large, err := pipeline.ClientConfig{MaxFrame: 3 << 20}.Dial(within(t), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer large.Close()
+	if got, err := large.Call(within(t), "Echo", big); err != nil || len(got) != len(big) {
 		t.Errorf("large: %d bytes, %v", len(got), err)
 	}
 }

@@ -67,8 +67,7 @@ func (c *serverConn) read() {
 		if err := in.read(c.nc); err != nil {
 			return
 		}
-		// One reading of the clock for all: they became complete in this instant.
-		if !c.cut(in, read, rpcprof.Now()) {
+		if !c.cut(in, read) {
 			return
 		}
 		for i := range c.requests {
@@ -81,7 +80,9 @@ func (c *serverConn) read() {
 // cut collects the complete requests of a read. All are begun before the first
 // is dispatched, so that one which waits behind the others of its read can be
 // seen waiting. It gives false, with nothing begun, on a malformed frame.
-func (c *serverConn) cut(in *cutter, read uint32, recv int64) bool {
+func (c *serverConn) cut(in *cutter, read uint32) bool {
+	// One reading of the clock for all: they became complete in this instant.
+	recv := rpcprof.Now()
 	c.requests = c.requests[:0]
 	for {
 		f, err := in.cut(c.srv.cfg.MaxFrame)
@@ -120,7 +121,7 @@ func (c *serverConn) dispatch(role *rpcprof.Role, q *request) {
 		_ = c.out.push(nil, &frame{
 			seq: q.seq, kind: kindError, code: CodeUnknownMethod,
 			payload: append([]byte("unknown method "), q.name...),
-		}, nil, 0)
+		}, owed{})
 	case c.srv.queue == nil:
 		c.serve(role, q)
 	default:
@@ -139,16 +140,21 @@ func (c *serverConn) write() {
 		if buf, calls, ok = c.out.take(buf, calls); !ok {
 			break
 		}
-		begin := rpcprof.Now()
+		begin := c.srv.cfg.Profiler.Now()
 		for i := range calls {
-			calls[i].call.StampAt(rpcprof.Write, begin)
+			o := &calls[i]
+			o.call.StampAt(rpcprof.Write, begin)
+			if o.timing > 0 {
+				t := o.call.Timing()
+				copy(buf[o.timing:], t[:])
+			}
 		}
 		if _, err := c.nc.Write(buf); err != nil {
 			c.fail()
 			abandon(calls)
 			continue
 		}
-		sent := rpcprof.Now()
+		sent := c.srv.cfg.Profiler.Now()
 		for i := range calls {
 			calls[i].call.StampAt(rpcprof.Sent, sent)
 			calls[i].call.End(calls[i].outcome)

@@ -72,13 +72,13 @@ func (c *serverConn) serve(role *rpcprof.Role, q *request) {
 	var now int64
 	if q.call != nil || q.expires != 0 {
 		now = rpcprof.Now()
+		q.call.Start(role, now)
 	}
-	q.call.Start(role, now)
 	if c.broken.Load() {
 		q.call.End(rpcprof.Cancelled) // nobody could be told the result
 		return
 	}
-	reply := frame{seq: q.seq, kind: kindReply}
+	reply := frame{seq: q.seq, kind: kindReply, timed: q.timed && q.call != nil}
 	outcome := rpcprof.OK
 	if q.expires != 0 && now >= q.expires {
 		outcome = rpcprof.Expired
@@ -86,14 +86,14 @@ func (c *serverConn) serve(role *rpcprof.Role, q *request) {
 	} else {
 		outcome = c.handle(q, &reply, now)
 	}
-	if err := c.out.push(nil, &reply, q.call, outcome); err != nil {
+	if err := c.out.push(nil, &reply, owed{call: q.call, outcome: outcome}); err != nil {
 		q.call.End(rpcprof.Cancelled)
 	}
 }
 
 // handle runs the handler, stamps that, and fills in the reply.
 func (c *serverConn) handle(q *request, reply *frame, now int64) rpcprof.Outcome {
-	ctx := c.ctx
+	ctx := q.call.Context(c.ctx)
 	if q.expires != 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(q.expires-now))

@@ -5,7 +5,8 @@ import "github.com/rpcprof/toolkit/rpcprof/segment"
 // Evidence is all that was seen in a window, not yet joined.
 type Evidence struct {
 	Window  Window
-	Methods []string // by method id
+	Methods []string       // by method id
+	Sides   []segment.Side // of those; the server's where there is none
 	// Calls are those that finished in the window, and those in flight at its
 	// end with outcome Unfinished.
 	Calls     []Call
@@ -15,15 +16,22 @@ type Evidence struct {
 	Arrivals  []Arrival
 	Cookies   map[uint32]uint64 // connection id to socket cookie
 	Stacks    []Stack           // that Interval and Sample refer to by index
+	Parts     []Part            // what has a name inside handlers
+
+	slotBase, queueBase, connBase uint32 // of the next Source
 }
 
 // Call is one call as the segment tells it.
 type Call struct {
-	ID       uint64
-	Method   uint32
-	Outcome  segment.Outcome
-	Stamps   [segment.Stamps]int64 // 0 where not taken
-	Release  int64                 // when its worker was free again, 0 where not known
+	ID      uint64
+	Parent  uint64 // the call it was made in, 0 none
+	Method  uint32
+	Side    segment.Side // Server or Client
+	Outcome segment.Outcome
+	Stamps  [segment.Stamps]int64 // of its side, 0 where not taken
+	// Cut says that the last stamp is when the call was given up.
+	Cut      bool
+	Release  int64 // when its worker was free again, 0 where not known
 	Conn     uint32
 	Queue    uint32
 	Worker   uint32 // slot of the role that ran it, 0 none
@@ -35,9 +43,12 @@ type Call struct {
 	BatchOf  uint16
 	Goid     uint64
 	TraceID  [16]byte
-	// ThreadCPU is the CPU time from dequeue to release in nanoseconds; 0 where it was
-	// not measured.
+	// ThreadCPU is the CPU time from dequeue to release in nanoseconds, 0 where it
+	// was not measured.
 	ThreadCPU int64
+	// Server is what the reply of a client's call said of it.
+	Server      segment.Timing
+	ServerKnown bool
 }
 
 // Role is a goroutine that serves many calls.

@@ -77,7 +77,8 @@ type evidence struct {
 	holds   map[uint32]*timeline // by role slot: the calls it ran; Interval.Call says which
 	workers map[uint32][]uint32  // queue to its workers' slots
 	writes  map[uint32]*timeline // connection to its writes
-	most    map[uint32]int       // queue to the most workers a call has counted
+	parts   map[uint64][]insideOf
+	most    map[uint32]int // queue to the most workers a call has counted
 	held    map[heldKey]*held
 }
 
@@ -104,7 +105,7 @@ func arrange(e *Evidence) *evidence {
 	x.calls = make([]joined, 0, len(e.Calls))
 	for i := range e.Calls {
 		c := &e.Calls[i]
-		if c.Stamps[segment.Recv] == 0 || int(c.Method) >= len(e.Methods) {
+		if c.Stamps[0] == 0 || c.Side > segment.Client || int(c.Method) >= len(e.Methods) {
 			continue
 		}
 		j := joined{Call: c, spans: spansOf(c, arr.at(e.Cookies[c.Conn], c.Offset), e.Window.EndNS)}
@@ -115,8 +116,11 @@ func arrange(e *Evidence) *evidence {
 		j.whole = j.spans[0].start >= e.Window.StartNS
 		x.byID[c.ID] = len(x.calls)
 		x.calls = append(x.calls, j)
-		x.hold(c)
+		if c.Side == segment.Server {
+			x.hold(c)
+		}
 	}
+	x.parts = x.inside()
 	for _, iv := range e.Intervals {
 		if iv.End <= iv.Start {
 			continue
@@ -155,7 +159,7 @@ func (x *evidence) hold(c *Call) {
 	x.most[c.Queue] = max(x.most[c.Queue], int(c.Workers))
 	if d := c.Stamps[segment.Dequeue]; d != 0 && c.Worker != 0 {
 		end := c.Release
-		for s := segment.Stamps; end == 0 && s > 0 && c.Outcome != segment.Unfinished; s-- {
+		for s := segment.ServerStamps; end == 0 && s > 0 && c.Outcome != segment.Unfinished; s-- {
 			end = c.Stamps[s-1]
 		}
 		if end == 0 {
@@ -198,6 +202,9 @@ func (x *evidence) collect(j *joined, s span, out []part) []part {
 		}
 	}
 	x.direct[j.ID].each(s.start, s.end, take)
+	if j.Side != segment.Server {
+		return out // roles and queues are the server's
+	}
 	inline := j.Worker != 0 && j.Worker == x.reader[j.Conn]
 	switch s.from {
 	case segment.StageRecv:

@@ -44,11 +44,11 @@ func Join(e *Evidence, o Options) *Profile {
 	}
 	var wall, vague int64
 	for _, id := range slices.Sorted(mapsKeys(byMethod)) {
-		m, all := x.method(e.Methods[id], byMethod[id], hitsOf, o)
+		m, all := x.method(id, byMethod[id], hitsOf, o)
 		if m.Calls > 0 || m.Slow.Calls > 0 {
 			p.Methods = append(p.Methods, m)
 		}
-		p.Cells = append(p.Cells, cellsOf(m.Method, all)...)
+		p.Cells = append(p.Cells, cellsOf(m.Method, m.Side, all)...)
 		w, v := all.uncertain()
 		wall, vague = wall+w, vague+v
 	}
@@ -74,8 +74,8 @@ func mapsKeys[V any](m map[uint32]V) func(func(uint32) bool) {
 }
 
 // method makes the sums of one method, and of all its calls together.
-func (x *evidence) method(name string, calls []int, hits map[int][]hit, o Options) (Method, *sums) {
-	m := Method{Method: name, Side: segment.Server.String(), Outcomes: map[string]int{}, SlowThresholdNS: o.SLONS}
+func (x *evidence) method(id uint32, calls []int, hits map[int][]hit, o Options) (Method, *sums) {
+	m := Method{Method: x.Methods[id], Side: x.side(id).String(), Outcomes: map[string]int{}, SlowThresholdNS: o.SLONS}
 	var walls []int64
 	for _, i := range calls {
 		j := &x.calls[i]
@@ -84,6 +84,7 @@ func (x *evidence) method(name string, calls []int, hits map[int][]hit, o Option
 		}
 		m.Calls++
 		m.Outcomes[j.Outcome.String()]++
+		m.lostIn(j)
 		if j.Outcome == segment.OK {
 			walls = append(walls, j.wall)
 		}
@@ -97,7 +98,7 @@ func (x *evidence) method(name string, calls []int, hits map[int][]hit, o Option
 		over = func(w int64) bool { return w >= m.SlowThresholdNS }
 	}
 	lo, hi := quantile(walls, 0.25), quantile(walls, 0.75)
-	typical, slow, all := newSums(x.Evidence), newSums(x.Evidence), newSums(x.Evidence)
+	typical, slow, all := newSums(x), newSums(x), newSums(x)
 	for _, i := range calls {
 		j := &x.calls[i]
 		all.add(j, hits[i])
@@ -137,10 +138,10 @@ func (x *evidence) slowest(p *Profile, hits map[int][]hit, n int) {
 	})
 	for _, i := range order[:min(n, len(order))] {
 		j := &x.calls[i]
-		one := newSums(x.Evidence)
+		one := newSums(x)
 		one.add(j, hits[i])
 		set := one.set()
-		s := Slow{Call: j.ID, Method: x.Methods[j.Method], Outcome: j.Outcome.String(), StartNS: j.start(), WallNS: j.wall, Stages: map[string]map[string]int64{}}
+		s := Slow{Call: j.ID, Method: x.Methods[j.Method], Side: j.Side.String(), Outcome: j.Outcome.String(), StartNS: j.start(), WallNS: j.wall, Stages: map[string]map[string]int64{}}
 		for name, st := range set.Stages {
 			s.Stages[name] = st.Causes
 		}
@@ -159,7 +160,7 @@ func (x *evidence) batches(p *Profile) {
 	for i := range x.calls {
 		j := &x.calls[i]
 		d := j.Stamps[segment.Dequeue]
-		if !j.whole || d == 0 || j.BatchOf == 0 {
+		if !j.whole || d == 0 || j.BatchOf == 0 || j.Side != segment.Server {
 			continue
 		}
 		calls++
@@ -188,7 +189,7 @@ func (x *evidence) inFlight(p *Profile) {
 		}
 		last := j.spans[len(j.spans)-1]
 		p.InFlight = append(p.InFlight, InFlight{
-			Call: j.ID, Method: x.Methods[j.Method], Stage: last.stage,
+			Call: j.ID, Method: x.Methods[j.Method], Side: j.Side.String(), Stage: last.stage,
 			AgeNS: x.Window.EndNS - j.start(), StageAgeNS: x.Window.EndNS - last.start, Goid: j.Goid,
 		})
 	}

@@ -84,17 +84,20 @@ type Window struct {
 
 // Method is one method on one side.
 type Method struct {
-	Method          string         `json:"method"`
-	Side            string         `json:"side"`
-	Calls           int            `json:"calls"`
-	Outcomes        map[string]int `json:"outcomes"`
-	P50NS           int64          `json:"p50_ns"`
-	P99NS           int64          `json:"p99_ns"`
-	SlowThresholdNS int64          `json:"slow_threshold_ns"`
-	CPUPerCallNS    int64          `json:"cpu_per_call_ns"` // mean thread CPU time of the CPUSamples calls of which it was measured
-	CPUSamples      int            `json:"cpu_samples"`
-	Typical         Set            `json:"typical"`
-	Slow            Set            `json:"slow"`
+	Method   string         `json:"method"`
+	Side     string         `json:"side"`
+	Calls    int            `json:"calls"`
+	Outcomes map[string]int `json:"outcomes"`
+	// LostIn tells, of the calls that expired or were cancelled, in how many each
+	// stage took the most time: {"expired": {"queue": 12}}.
+	LostIn          map[string]map[string]int `json:"lost_in,omitempty"`
+	P50NS           int64                     `json:"p50_ns"`
+	P99NS           int64                     `json:"p99_ns"`
+	SlowThresholdNS int64                     `json:"slow_threshold_ns"`
+	CPUPerCallNS    int64                     `json:"cpu_per_call_ns"` // mean thread CPU time of the CPUSamples calls of which it was measured
+	CPUSamples      int                       `json:"cpu_samples"`
+	Typical         Set                       `json:"typical"`
+	Slow            Set                       `json:"slow"`
 }
 
 // Set is a set of calls of one method and the sums over them.
@@ -102,6 +105,8 @@ type Set struct {
 	Calls  int                  `json:"calls"`
 	WallNS int64                `json:"wall_ns"`
 	Stages map[string]StageSums `json:"stages"`
+	// Inside is what the handlers did that has a name.
+	Inside []Inside `json:"inside,omitempty"`
 
 	// Details break Stages' causes down by what is to blame.
 	Details []Detail `json:"-"`
@@ -128,12 +133,13 @@ type Detail struct {
 
 // Cell is wall time of one method's calls by stage, cause and stack.
 type Cell struct {
-	Method, Stage string
-	Cause         Cause
-	Culprit       string
-	Stack         Stack
-	Calls         int64 // calls that have time in it; a call is counted once in each of its cells
-	NS            int64
+	Method, Side string
+	Stage        string
+	Cause        Cause
+	Culprit      string
+	Stack        Stack
+	Calls        int64 // calls that have time in it; a call is counted once in each of its cells
+	NS           int64
 }
 
 // CPU is the target's use of the CPUs over the window.
@@ -171,6 +177,7 @@ type Connection struct {
 type InFlight struct {
 	Call       uint64 `json:"call"`
 	Method     string `json:"method"`
+	Side       string `json:"side"`
 	Stage      string `json:"stage"`
 	AgeNS      int64  `json:"age_ns"`
 	StageAgeNS int64  `json:"stage_age_ns"`
@@ -184,6 +191,7 @@ type InFlight struct {
 type Slow struct {
 	Call    uint64                      `json:"call"`
 	Method  string                      `json:"method"`
+	Side    string                      `json:"side"`
 	Outcome string                      `json:"outcome"`
 	StartNS int64                       `json:"start_ns"`
 	WallNS  int64                       `json:"wall_ns"`

@@ -108,6 +108,9 @@ func (x *evidence) waiting() map[waitKey]*waiters {
 	rows := map[waitKey][]row{}
 	for i := range x.calls {
 		j := &x.calls[i]
+		if j.Side != segment.Server {
+			continue
+		}
 		for _, s := range j.spans {
 			var slot uint32
 			switch s.from {

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"sort"
+	"strings"
 
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
@@ -28,22 +29,28 @@ func (j *joined) start() int64 { return j.spans[0].start }
 // it become one, named after both: "queue+decode". A call that has not ended
 // ends in the stage it is in.
 func spansOf(c *Call, arrive, windowEnd int64) []span {
-	out := make([]span, 0, 6)
-	at, from := c.Stamps[segment.Recv], segment.StageQueue
-	if arrive > 0 && arrive <= at {
+	out := make([]span, 0, 8)
+	at, from := c.Stamps[0], segment.Stage(1)
+	if c.Side == segment.Server && arrive > 0 && arrive <= at {
 		out = append(out, span{"recv", segment.StageRecv, arrive, at})
 	}
+	n := segment.StampsOf(c.Side)
 	name := ""
 	add := func(end int64) {
-		out = append(out, span{name, from, at, max(at, end)})
-		at, name = max(at, end), ""
+		end = max(at, end)
+		if before, ok := strings.CutSuffix(name, wireName); ok && c.ServerKnown {
+			out = withServer(out, span{before + "wire+recv", from, at, end}, &c.Server)
+		} else {
+			out = append(out, span{name, from, at, end})
+		}
+		at, name = end, ""
 	}
-	for s := segment.Dequeue; s < segment.Stamps; s++ {
+	for s := segment.Stamp(1); s < n; s++ {
 		stage := segment.Stage(s)
 		if name == "" {
-			name, from = stage.String(), stage
+			name, from = segment.StageName(c.Side, stage), stage
 		} else {
-			name += "+" + stage.String()
+			name += "+" + segment.StageName(c.Side, stage)
 		}
 		if c.Stamps[s] != 0 {
 			add(c.Stamps[s])
@@ -51,15 +58,39 @@ func spansOf(c *Call, arrive, windowEnd int64) []span {
 	}
 	if c.Outcome == segment.Unfinished && windowEnd > at {
 		// The stage after the last stamp is the one it is in.
-		name = from.String()
-		if n := len(out); n > 0 {
-			name = (out[n-1].from + 1).String()
-			from = out[n-1].from + 1
+		in := segment.Stage(1)
+		for s := segment.Stamp(1); s < n; s++ {
+			if c.Stamps[s] != 0 {
+				in = segment.Stage(s) + 1
+			}
 		}
-		if from >= segment.Stages {
-			name, from = segment.StageWrite.String(), segment.StageWrite
-		}
+		in = min(in, segment.Stage(n)-1)
+		name, from = segment.StageName(c.Side, in), in
 		add(windowEnd)
+	}
+	return out
+}
+
+var wireName = segment.StageName(segment.Client, segment.StageWire)
+
+// withServer divides the time until the reply by what the server said. When within
+// it the server had the call is not known: its stages are put at the end. What is
+// left is the wire and, at the server, the wait in the receive queue, the read and
+// the reply's write. Time that the server worked already while the request's write
+// had not returned counts as that write.
+func withServer(out []span, s span, t *segment.Timing) []span {
+	end := s.end
+	s.end -= min(t.Total(), end-s.start)
+	out = append(out, s)
+	at := s.end
+	for i, d := range [...]int64{t.Queue, t.Decode, t.Handler, t.Encode} {
+		stage := segment.StageQueue + segment.Stage(i)
+		to := min(at+d, end)
+		if stage == segment.StageEncode {
+			to = end
+		}
+		out = append(out, span{"server." + segment.StageName(segment.Server, stage), segment.StageWire, at, to})
+		at = to
 	}
 	return out
 }

@@ -33,13 +33,14 @@ type stageSum struct {
 
 // sums adds up calls of one set.
 type sums struct {
-	e      *Evidence
+	e      *evidence
+	inside map[insideKey]*Inside
 	calls  int
 	wall   int64
 	stages map[string]*stageSum
 }
 
-func newSums(e *Evidence) *sums { return &sums{e: e, stages: map[string]*stageSum{}} }
+func newSums(e *evidence) *sums { return &sums{e: e, stages: map[string]*stageSum{}} }
 
 func (s *sums) stage(name string) *stageSum {
 	st := s.stages[name]
@@ -53,6 +54,7 @@ func (s *sums) stage(name string) *stageSum {
 func (s *sums) add(j *joined, hits []hit) {
 	s.calls++
 	s.wall += j.wall
+	s.addInside(s.e.parts[j.ID])
 	k := 0
 	for _, sp := range j.spans {
 		st := s.stage(sp.stage)
@@ -118,7 +120,7 @@ func compareKeys(a, b key) int {
 // set gives the sums in their public shape.
 func (s *sums) set() Set {
 	s.finish()
-	out := Set{Calls: s.calls, WallNS: s.wall, Stages: map[string]StageSums{}}
+	out := Set{Calls: s.calls, WallNS: s.wall, Stages: map[string]StageSums{}, Inside: s.insides()}
 	for name, st := range s.stages {
 		ss := StageSums{WallNS: st.wall, Causes: map[string]int64{}, Samples: int(st.n)}
 		merged, most, stacks := map[place]int64{}, map[place]int64{}, map[place]int32{}
@@ -192,13 +194,13 @@ func (s *sums) uncertain() (wall, vague int64) {
 	return wall, vague
 }
 
-func cellsOf(method string, s *sums) []Cell {
+func cellsOf(method, side string, s *sums) []Cell {
 	var out []Cell
 	for _, name := range slices.Sorted(maps.Keys(s.stages)) {
 		st := s.stages[name]
 		for _, k := range slices.SortedFunc(maps.Keys(st.causes), compareKeys) {
 			if ns := st.causes[k]; ns > 0 {
-				out = append(out, Cell{method, name, k.cause, k.culprit, s.stack(k.stack), st.calls[k], ns})
+				out = append(out, Cell{method, side, name, k.cause, k.culprit, s.stack(k.stack), st.calls[k], ns})
 			}
 		}
 	}

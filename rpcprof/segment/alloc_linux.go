@@ -17,7 +17,7 @@ type memory struct {
 // that are touched take memory. Where no memfd can be had it falls back to
 // anonymous memory, with an error that wraps ErrHeap.
 func allocate(size int) (memory, error) {
-	mem, fd, err := memfd(size)
+	mem, fd, err := memfd(FileName, size)
 	if err == nil {
 		return memory{mem, fd, func() { _ = unix.Close(fd) }, func() { _ = unix.Munmap(mem) }}, nil
 	}
@@ -29,8 +29,9 @@ func allocate(size int) (memory, error) {
 	return memory{make([]byte, size), -1, func() {}, func() {}}, err
 }
 
-func memfd(size int) ([]byte, int, error) {
-	fd, err := unix.MemfdCreate(FileName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+// memfd makes a file of a fixed size and maps it.
+func memfd(name string, size int) ([]byte, int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, -1, err
 	}

@@ -33,78 +33,88 @@ func (f *File) Close() error { return f.f.Close() }
 // bears the name but is none, or cannot be read, is reported beside those that
 // can; each segment is opened once, however many descriptors lead to it.
 func Find(pid int) ([]*File, error) {
+	var out []*File
+	seen := map[inode]bool{}
+	err := memfds(pid, FileName, func(path string) error {
+		f, size, err := openMemfd(path, os.O_RDONLY, seen, true)
+		if err != nil || f == nil {
+			return err
+		}
+		r, err := NewReader(f, size)
+		if err != nil {
+			_ = f.Close()
+			return err
+		}
+		out = append(out, &File{Reader: r, f: f})
+		return nil
+	})
+	return out, err
+}
+
+// memfds calls f with the path of each descriptor of a process that leads to a
+// memfd of that name. What f returns is joined, but for files closed meanwhile.
+func memfds(pid int, name string, f func(path string) error) error {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
-		return nil, fmt.Errorf("process %d: %w", pid, ErrNoProcess)
+		return fmt.Errorf("process %d: %w", pid, ErrNoProcess)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("process %d: %w", pid, ErrRefused)
+		return fmt.Errorf("process %d: %w", pid, ErrRefused)
 	case err != nil:
-		return nil, fmt.Errorf("process %d: %w", pid, err)
+		return fmt.Errorf("process %d: %w", pid, err)
 	}
-	var out []*File
 	var errs []error
-	seen := map[inode]bool{}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		link, err := os.Readlink(path)
-		if err != nil || !strings.HasPrefix(link, "/memfd:"+FileName+" ") {
+		if err != nil || !strings.HasPrefix(link, "/memfd:"+name+" ") {
 			continue
 		}
-		f, err := open(path, seen)
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // closed meanwhile
-		case err != nil:
+		if err := f(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
-		case f != nil:
-			out = append(out, f)
 		}
 	}
-	return out, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 type inode struct{ dev, ino uint64 }
 
-// open opens a segment; it gives nil for one that was seen before.
-func open(path string, seen map[inode]bool) (*File, error) {
+// openMemfd opens a memfd of another process, whose size must be sealed where that
+// is asked for. It gives nil for one that was seen before.
+func openMemfd(path string, mode int, seen map[inode]bool, sealed bool) (*os.File, int64, error) {
 	// O_PATH first: opening a FIFO or a device would block or act.
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, refused(err)
+		return nil, 0, refused(err)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("segment: %w", err)
+		return nil, 0, fmt.Errorf("segment: %w", err)
 	}
 	id := inode{uint64(st.Dev), st.Ino}
 	if seen[id] {
-		return nil, nil
+		return nil, 0, nil
 	}
 	seen[id] = true
 	var sf unix.Statfs_t
 	if err := unix.Fstatfs(fd, &sf); err != nil {
-		return nil, fmt.Errorf("segment: %w", err)
+		return nil, 0, fmt.Errorf("segment: %w", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 0 || sf.Type != unix.TMPFS_MAGIC {
-		return nil, fmt.Errorf("%w: not an unlinked tmpfs file", ErrNotSegment)
+		return nil, 0, fmt.Errorf("%w: not an unlinked tmpfs file", ErrNotSegment)
 	}
-	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY, 0)
+	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), mode, 0)
 	if err != nil {
-		return nil, refused(err)
+		return nil, 0, refused(err)
 	}
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil || seals&Seals != Seals {
+	if sealed && (err != nil || seals&Seals != Seals) {
 		_ = f.Close()
-		return nil, fmt.Errorf("%w: its size is not sealed", ErrNotSegment)
+		return nil, 0, fmt.Errorf("%w: its size is not sealed", ErrNotSegment)
 	}
-	r, err := NewReader(f, st.Size)
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return &File{Reader: r, f: f}, nil
+	return f, st.Size, nil
 }
 
 // refused makes the kernel's refusal one of this package's errors.

@@ -37,6 +37,7 @@ type Record struct {
 // Flags of a record.
 const (
 	FlagServerTiming = 1 << iota // a client's: the reply carried the server's times
+	FlagCut                      // given up: the last stamp is when, and ends the stage it was in
 )
 
 // Timing is what a server says of a call in its reply: the call's id there, and how
