@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,6 +133,15 @@ func (c *Capture) openSegments() error {
 	case err != nil:
 		c.limit("a segment of the target cannot be used: %v", err)
 	}
+	files = slices.DeleteFunc(files, func(f *segment.File) bool {
+		h := f.Header()
+		if h.StartNS != 0 {
+			return false
+		}
+		c.limit("a profiler of the process is only being made and is left out; attach again")
+		_ = f.Close()
+		return true
+	})
 	if len(files) == 0 {
 		c.limit("the process does not embed rpcprof, so no calls are known: threads and interrupts only")
 		return nil

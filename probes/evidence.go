@@ -42,7 +42,7 @@ func (c *Capture) addSamples(e *profile.Evidence) {
 			stack = base + r.stack
 		}
 		cause := goCause(r.status, reason)
-		if c.kern == nil && (cause == profile.CPUUser || cause == profile.CPUKernel) {
+		if !c.kern.followed(r.of) && (cause == profile.CPUUser || cause == profile.CPUKernel) {
 			cause = profile.Unknown // its thread may as well have waited for a CPU, or in the kernel
 		}
 		e.Samples = append(e.Samples, profile.Sample{Owner: r.of.owner(r.owner), At: r.at, Cause: cause, Stack: stack})

@@ -44,6 +44,9 @@ func (s *service) call(id uint64) uint64 {
 	return id ^ s.flip
 }
 
+// followed says whether the kernel tells of its calls.
+func (k *kernel) followed(s *service) bool { return k != nil && slices.Contains(k.services, s) }
+
 // openServices opens every segment of the process twice: the sampler reads at its
 // own pace.
 func (c *Capture) openServices(files, again []*segment.File) {
@@ -114,7 +117,7 @@ func (c *Capture) addCalls(e *profile.Evidence, slots [][]segment.SlotState) []b
 			c.limit("method names of %q are missing: %v", s.name(), err)
 		}
 	}
-	prefixes := prefixes(c.services, methods)
+	prefixes := prefixes(c.services, methods, slots)
 	var bound []boundCall
 	for i, s := range c.services {
 		s.noteRoles(slots[i])
@@ -132,18 +135,28 @@ func (c *Capture) addCalls(e *profile.Evidence, slots [][]segment.SlotState) []b
 	return bound
 }
 
-// prefixes tells methods of services of different names apart where they have one
-// name and side. Two profilers of one service have their methods in common: a
+// prefixes tells services of different names apart where calls of both bear a method
+// of one name and side. Two profilers of one service have their methods in common: a
 // process may well have one for each of its listeners.
-func prefixes(services []*service, methods [][]segment.Method) []string {
+func prefixes(services []*service, methods [][]segment.Method, slots [][]segment.SlotState) []string {
 	type key struct {
 		side segment.Side
 		name string
 	}
 	first, clash := map[key]string{}, map[string]bool{}
 	for i, s := range services {
+		used := map[uint32]bool{}
+		for k := range s.records {
+			used[s.records[k].Method] = true
+		}
+		for k := range slots[i] {
+			used[slots[i][k].Method] = slots[i][k].Kind == segment.KindCall || used[slots[i][k].Method]
+		}
 		for k := range methods[i] {
 			of := key{methods[i][k].Side, methods[i][k].NameString()}
+			if !used[uint32(k)] {
+				continue
+			}
 			if was, ok := first[of]; ok && was != s.name() {
 				clash[was], clash[s.name()] = true, true
 			}

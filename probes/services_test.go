@@ -23,7 +23,11 @@ func methodOf(t *testing.T, p *profile.Profile, name string) *profile.Method {
 			return &p.Methods[i]
 		}
 	}
-	t.Fatalf("no method %q: %+v, limits %q", name, p.Methods, p.Limits)
+	var names []string
+	for _, m := range p.Methods {
+		names = append(names, m.Method)
+	}
+	t.Fatalf("no method %q among %q, limits %q", name, names, p.Limits)
 	return nil
 }
 
@@ -63,6 +67,11 @@ func TestTwoProfilersOfOneService(t *testing.T) {
 	m := methodOf(t, p, "target.Target/Call")
 	if len(p.Methods) != 1 || m.Calls < 100 {
 		t.Errorf("methods are %+v", p.Methods)
+	}
+	for _, cause := range []profile.Cause{profile.CPUUser, profile.CPUKernel} {
+		if got := causeOf(m, cause); got > pause/10 {
+			t.Errorf("%s is %v a call of handlers that sleep, one of them unseen by the kernel: %v", cause, got, m.Typical.Stages)
+		}
 	}
 	seen := map[uint64]bool{}
 	for _, s := range p.Slowest {

@@ -43,6 +43,7 @@ func threadsTarget() {
 	h.Sections[h.SectionCount].Size = 64
 	h.SectionCount++
 	h.Flags |= segment.FlagThreads
+	h.StartNS = rpcprof.Now()
 	h.CallHigh = 2 * threadWorkers
 	method, _ := w.AddMethod("target.Target/Call", segment.Server)
 	inner, _ := w.AddMethod("target.Target/Inner", segment.Server)
