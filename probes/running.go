@@ -80,9 +80,12 @@ func (c *Capture) addRunning(e *profile.Evidence, bound []boundCall, waits map[u
 		own := profile.Owner{Call: b.call, Kind: segment.KindCall}
 		ran := func(from, to int64) {
 			split := from + int64(user.of(b.tid)*float64(to-from))
-			e.Intervals = append(e.Intervals,
-				profile.Interval{Owner: own, Start: from, End: split, Cause: profile.CPUUser, Stack: -1},
-				profile.Interval{Owner: own, Start: split, End: to, Cause: profile.CPUKernel, Stack: -1})
+			if split > from {
+				e.Intervals = append(e.Intervals, profile.Interval{Owner: own, Start: from, End: split, Cause: profile.CPUUser, Stack: -1})
+			}
+			if to > split {
+				e.Intervals = append(e.Intervals, profile.Interval{Owner: own, Start: split, End: to, Cause: profile.CPUKernel, Stack: -1})
+			}
 		}
 		ws := waits[b.tid]
 		// A thread's waits do not overlap, so they are in order of their ends too.

@@ -73,19 +73,23 @@ func inFlight(files []*segment.File) ([]profile.InFlight, error) {
 		if err != nil {
 			return nil, err
 		}
-		var ts unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-			return nil, err
-		}
+		now := monotonicNow()
 		h := f.Header()
 		for i := range slots {
 			if s := &slots[i]; s.Kind == segment.KindCall && int(s.Method) < len(methods) {
-				out = append(out, slotInFlight(&h, methods, &s.Slot, ts.Nano()))
+				out = append(out, slotInFlight(&h, methods, &s.Slot, now))
 			}
 		}
 	}
 	slices.SortFunc(out, func(a, b profile.InFlight) int { return cmp.Compare(b.AgeNS, a.AgeNS) })
 	return out, nil
+}
+
+// monotonicNow is the segments' clock.
+func monotonicNow() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // fails for no clock that every kernel has
+	return ts.Nano()
 }
 
 func slotInFlight(h *segment.Header, methods []segment.Method, s *segment.Slot, now int64) profile.InFlight {
@@ -94,9 +98,11 @@ func slotInFlight(h *segment.Header, methods []segment.Method, s *segment.Slot, 
 		Call: s.Call, Method: m.NameString(), Side: m.Side.String(), Stage: segment.StageName(m.Side, s.Stage),
 		AgeNS: max(0, now-s.Stamps[0]), StageAgeNS: max(0, now-s.Since()),
 	}
-	if h.Flags&segment.FlagThreads == 0 {
+	switch {
+	case s.G == 0: // the id is of the one that had it last
+	case h.Flags&segment.FlagThreads == 0:
 		c.Goid = s.Goid
-	} else {
+	default:
 		c.TID = uint32(s.Goid)
 	}
 	if r := int(s.Region) - 1; r >= 0 && r < len(methods) {
@@ -140,10 +146,9 @@ func (t *topCmd) page(calls []profile.InFlight) string {
 	return b.String()
 }
 
-// runsOn says which goroutine or thread has a call; in queue none has.
+// runsOn says which goroutine or thread has a call.
 func runsOn(c profile.InFlight) string {
 	switch {
-	case c.Stage == "queue":
 	case c.Goid != 0:
 		return fmt.Sprintf("g%d", c.Goid)
 	case c.TID != 0:
