@@ -133,6 +133,41 @@ func detailOf(m *profile.Method, cause profile.Cause) profile.Detail {
 	return profile.Detail{}
 }
 
+// Goroutines and threads have their calls side by side in one process.
+func TestThreadsBesideGoroutines(t *testing.T) {
+	needKernel(t)
+	p := observe(t, start(t, "threads", "RPCPROF_TEST_HANDLER=sleep", "RPCPROF_TEST_FIRST=go").Process.Pid, 1500*time.Millisecond, Options{})
+	threads, gos := methodOf(t, p, "threads: target.Target/Call"), methodOf(t, p, "go: target.Target/Call")
+	if got := causeOf(threads, profile.BlockSleep); !within(got, pause, 0.15) {
+		t.Errorf("block.sleep on threads is %v a call, injected %v: %v", got, pause, threads.Typical.Stages)
+	}
+	if got := causeOf(gos, profile.GoSleep); !within(got, 2*pause, 0.25) {
+		t.Errorf("go.sleep of goroutines is %v a call, injected %v: %v", got, 2*pause, gos.Typical.Stages)
+	}
+}
+
+// In a container a process knows its threads by other ids than the host.
+func TestThreadsInNamespace(t *testing.T) {
+	needKernel(t)
+	if os.Geteuid() != 0 {
+		t.Skip("making a PID namespace takes root")
+	}
+	p := observe(t, start(t, "threads", "RPCPROF_TEST_HANDLER=futex", ownNamespace).Process.Pid, 1500*time.Millisecond, Options{})
+	m := methodOf(t, p, "target.Target/Call")
+	if got := causeOf(m, profile.BlockLock); !within(got, pause, 0.15) {
+		t.Errorf("block.lock is %v a call, injected %v: %v", got, pause, m.Typical.Stages)
+	}
+	workers := 0
+	for _, th := range p.Threads {
+		if th.Role == segment.KindWorker.String() && th.Calls > 0 {
+			workers++
+		}
+	}
+	if workers != threadWorkers {
+		t.Errorf("%d threads are workers, want %d: %+v", workers, threadWorkers, p.Threads)
+	}
+}
+
 // What holds up a call made within another holds up both.
 func TestNestedThreads(t *testing.T) {
 	needKernel(t)

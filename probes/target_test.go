@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,7 +26,9 @@ import (
 
 const (
 	targetEnv = "RPCPROF_TEST_TARGET"
-	pause     = 5 * time.Millisecond // what a call loses where it loses a fixed time
+	// ownNamespace makes start give the target other ids for itself than it has here.
+	ownNamespace = "RPCPROF_TEST_NAMESPACE=1"
+	pause        = 5 * time.Millisecond // what a call loses where it loses a fixed time
 )
 
 var targets = map[string]func(){
@@ -220,6 +223,9 @@ func start(t *testing.T, kind string, env ...string) *exec.Cmd {
 	c := exec.Command(self)
 	c.Env = append(append(os.Environ(), targetEnv+"="+kind), env...)
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if slices.Contains(env, ownNamespace) {
+		c.SysProcAttr.Cloneflags = unix.CLONE_NEWPID
+	}
 	out, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

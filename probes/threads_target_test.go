@@ -51,6 +51,9 @@ func threadsTarget() {
 	for i := range threadWorkers {
 		go (&threadWorker{w: w, n: uint32(i), method: method, inner: inner}).run(handler)
 	}
+	if service := os.Getenv("RPCPROF_TEST_FIRST"); service != "" {
+		serveAs(service, 2, func() { time.Sleep(2 * pause) }) // goroutines beside them
+	}
 	fmt.Println("ready")
 	time.Sleep(time.Minute)
 }

@@ -15,8 +15,10 @@ struct thread_struct {
 	unsigned long fsbase;
 };
 
+/* The size counts: an index into an array of them is not relocated. */
 struct upid {
 	int nr;
+	void *ns;
 };
 
 struct pid {

@@ -388,8 +388,10 @@ static __always_inline void switched_in(struct cpu *c, struct task_struct *next,
 	__u64 start = p->start, runnable = p->flags & PREEMPTED ? start : p->wake;
 	p->start = 0;
 	/* A thread that runs no call may still be what calls wait for: the one that
-	 * would have found the goroutine runnable. Its wait for a CPU counts then. */
-	if (!p->tag.found && (!runnable || now - runnable < SHORT_WAIT))
+	 * would have found the goroutine runnable. Its wait for a CPU counts then. Where
+	 * calls run on threads every wait does: that it was off the CPU is what tells
+	 * that a call did not run, though its slot could not be read. */
+	if (!p->tag.found && !threads_too && (!runnable || now - runnable < SHORT_WAIT))
 		return;
 	struct event *e = reserve();
 	if (!e)
