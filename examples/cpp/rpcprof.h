@@ -626,19 +626,17 @@ static inline void rpcprof_address_(char *text, size_t size, const struct sockad
 	if (a->ss_family == AF_INET) {
 		const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)a;
 		if (inet_ntop(AF_INET, &in->sin_addr, ip, sizeof(ip)))
-			snprintf(text, size, "%s:%u", ip, (unsigned)ntohs(in->sin_port));
+			snprintf(text, size, "%.15s:%u", ip, (unsigned)ntohs(in->sin_port));
 	} else if (a->ss_family == AF_INET6) {
 		const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)(const void *)a;
 		if (inet_ntop(AF_INET6, &in->sin6_addr, ip, sizeof(ip)))
 			snprintf(text, size, "[%.38s]:%u", ip, (unsigned)ntohs(in->sin6_port));
 	} else if (a->ss_family == AF_UNIX && len > offsetof(struct sockaddr_un, sun_path)) {
 		const struct sockaddr_un *un = (const struct sockaddr_un *)(const void *)a;
-		int n = (int)(len - offsetof(struct sockaddr_un, sun_path));
-		/* An abstract name begins with a zero byte. */
-		if (!un->sun_path[0])
-			snprintf(text, size, "@%.*s", n - 1, un->sun_path + 1);
-		else
-			snprintf(text, size, "%.*s", n, un->sun_path);
+		size_t n = len - offsetof(struct sockaddr_un, sun_path);
+		memcpy(text, un->sun_path, n < size ? n : size - 1);
+		if (!text[0]) /* an abstract name */
+			text[0] = '@';
 	}
 }
 
