@@ -948,7 +948,9 @@ static inline void rpcprof_unbind_call_(struct rpcprof_call *c)
 }
 
 /* Takes the dequeue stamp and binds the call to the calling thread, whose role is given
- * where it has one. A call that the thread was serving is taken up again at release. */
+ * where it has one. A call that the thread was serving is taken up again at release. A
+ * handler that is suspended and goes on later, perhaps on another thread, releases its
+ * call and starts it again: that binds it and leaves the stamps as they are. */
 static inline void rpcprof_start(struct rpcprof_call *c, const struct rpcprof_role *role, int64_t at)
 {
 	struct rpcprof_slot *s;
@@ -957,7 +959,8 @@ static inline void rpcprof_start(struct rpcprof_call *c, const struct rpcprof_ro
 		return;
 	if (c->tid) /* started before, and handed on */
 		rpcprof_unbind_call_(c);
-	rpcprof_stamp(c, RPCPROF_DEQUEUE, at);
+	if (!c->rec.stamps[RPCPROF_DEQUEUE])
+		rpcprof_stamp(c, RPCPROF_DEQUEUE, at);
 	s = c->slot;
 	if (role && role->slot && role->p == c->p) {
 		s->worker = c->rec.worker = role->index;

@@ -66,6 +66,37 @@ static int child(struct rpcprof_call *call)
 	return 0;
 }
 
+static uint32_t leads_to(uint32_t tid)
+{
+	struct rpcprof_bucket *b = &p->index[rpcprof_bucket_of(tid, p->header->index_bits)];
+	for (int i = 0; i < RPCPROF_BUCKET_ENTRIES; i++)
+		if (b->entries[i].g == tid)
+			return b->entries[i].slot;
+	return UINT32_MAX;
+}
+
+/* A handler that calls its own server, and is suspended and resumed. */
+static int nested(void)
+{
+	uint32_t tid = (uint32_t)getpid();
+	struct rpcprof_role *role = rpcprof_worker(p, queue);
+	struct rpcprof_call *a = rpcprof_begin(p, method, 0, 0), *b = rpcprof_begin(p, method, 0, 0);
+	rpcprof_start(a, role, 0);
+	rpcprof_stamp(a, RPCPROF_HANDLER, 0);
+	int64_t dequeued = a->rec.stamps[RPCPROF_DEQUEUE];
+	rpcprof_start(b, NULL, 0);
+	int ok = leads_to(tid) == b->number;
+	rpcprof_end(b, RPCPROF_OK);
+	ok = ok && leads_to(tid) == a->number;
+	rpcprof_release(a, 0);
+	ok = ok && leads_to(tid) == role->index;
+	rpcprof_start(a, role, 0);
+	ok = ok && leads_to(tid) == a->number && a->slot->stage == RPCPROF_STAGE_HANDLER && a->rec.stamps[RPCPROF_DEQUEUE] == dequeued;
+	rpcprof_end(a, RPCPROF_OK);
+	rpcprof_role_close(role);
+	return ok && leads_to(tid) == UINT32_MAX;
+}
+
 int main(void)
 {
 	/* Nothing of this may do anything. */
@@ -91,6 +122,8 @@ int main(void)
 	if (rpcprof_method(p, "t.T/Beyond") != 0) /* the table has room for two */
 		return 2;
 	queue = rpcprof_queue(p);
+	if (!nested())
+		return 6;
 	pthread_t threads[THREADS];
 	for (int i = 0; i < THREADS; i++)
 		if (pthread_create(&threads[i], NULL, run, NULL))
@@ -107,7 +140,7 @@ int main(void)
 	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
 		return 4;
 	rpcprof_end(call, RPCPROF_CANCELLED);
-	printf("begun %llu refused %llu\n", (unsigned long long)begun + 1, (unsigned long long)refused);
+	printf("begun %llu refused %llu\n", (unsigned long long)begun + 3, (unsigned long long)refused);
 	fflush(stdout);
 	return getchar() == EOF ? 0 : 5;
 }
