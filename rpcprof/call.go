@@ -27,17 +27,15 @@ const (
 	stamps
 )
 
-// none marks a stamp that a side does not have.
+// none marks a stamp that the client side does not have.
 const none = 0xff
 
-// place is where a record has each stamp, by side.
-var place = [2][stamps]uint8{
-	segment.Server: {0, 1, 2, 3, 4, 5, none, none, none, none},
-	segment.Client: {
-		Recv: none, Dequeue: none, Handler: none, Handled: none,
-		Acquired: uint8(segment.Acquired), Encoded: uint8(segment.Encoded), Write: uint8(segment.ClientWrite),
-		Sent: uint8(segment.ClientSent), Received: uint8(segment.Received), Woken: uint8(segment.Woken),
-	},
+// clientStamp is where a client's record has each stamp; a server's has it at its
+// own number.
+var clientStamp = [stamps]segment.Stage{
+	Recv: none, Dequeue: none, Handler: none, Handled: none,
+	Acquired: segment.Stage(segment.Acquired), Encoded: segment.Stage(segment.Encoded), Write: segment.Stage(segment.ClientWrite),
+	Sent: segment.Stage(segment.ClientSent), Received: segment.Stage(segment.Received), Woken: segment.Stage(segment.Woken),
 }
 
 // Outcome says how a call ended.
@@ -118,8 +116,10 @@ func (p *Profiler) begin(m *Method, conn *Conn, at int64, parent uint64) *Call {
 // acquire gives a free call with its new id, nil where there is none.
 func (p *Profiler) acquire() *Call {
 	for {
-		s := p.pin()
-		if s == nil {
+		var s *shard
+		if id := procPin(); id < p.own {
+			s = &p.shards[id]
+		} else if s = p.pinShared(id); s == nil {
 			return nil
 		}
 		c := p.take(s)
@@ -129,8 +129,7 @@ func (p *Profiler) acquire() *Call {
 			}
 		}
 		if c != nil {
-			s.Head.Seq++
-			c.rec.Call = segment.CallID(p.number, s.id, s.Head.Seq)
+			c.rec.Call = s.newID()
 		}
 		p.unpin(s)
 		if c != nil || !p.grow() {
@@ -243,7 +242,12 @@ func (c *Call) bind(r *Role) {
 func (c *Call) unbind() {
 	g := c.g
 	store64(&c.slot.G, 0)
-	if c.entry != nil {
+	if e := c.entry; e != nil && c.prev == c.slot.Worker && uintptr(getg()) == g &&
+		atomic.LoadUint64(&e.G) == uint64(g) && atomic.LoadUint32(&e.Slot) == c.number {
+		// The worker itself, which cannot have ended its role meanwhile.
+		store32(&e.Slot, c.prev)
+		c.entry = nil
+	} else if e != nil {
 		c.p.unbind(c.entry, binding{uint64(g), c.rec.Goid, c.number}, c.prev, c.slot.Worker)
 		c.entry = nil
 	}
@@ -268,21 +272,35 @@ func (c *Call) StampAt(s Stamp, at int64) {
 }
 
 func (c *Call) stamp(s Stamp, at int64) {
-	if !c.live || s >= stamps || c.side > uint8(segment.Client) {
-		return
-	}
-	i := place[c.side&1][s]
-	if i == none {
-		return
-	}
 	if at <= 0 {
-		at = Now()
+		if at = tscNow(); at == 0 {
+			at = slowNow()
+		}
 	}
-	c.slot.Stamps[i&7] = at
+	if c.side != uint8(segment.Server) {
+		c.stampOther(s, at)
+		return
+	}
+	if !c.live || s > Sent {
+		return
+	}
+	t := c.slot
+	t.Stamps[s] = at
 	// The stage that begins at a stamp has the stamp's number plus one.
-	if s != Sent || c.side == uint8(segment.Client) {
-		c.slot.Stage = segment.Stage(i) + 1
+	t.Stage = min(segment.Stage(s)+1, segment.StageWrite)
+	if s == Write {
+		c.rec.WriteTID = c.p.off.tid(getg())
 	}
+}
+
+// stampOther is stamp for what is not a server's call.
+func (c *Call) stampOther(s Stamp, at int64) {
+	if !c.live || s >= stamps || c.side != uint8(segment.Client) || clientStamp[s] == none {
+		return
+	}
+	i := clientStamp[s]
+	c.slot.Stamps[i] = at
+	c.slot.Stage = i + 1
 	switch s {
 	case Write:
 		c.rec.WriteTID = c.p.off.tid(getg())

@@ -33,6 +33,7 @@ type Profiler struct {
 	number    uint32 // tells apart several profilers of one process
 	err       error
 	shards    []shard
+	own       int // how many of them are one P's; the last is shared
 	callSlots uint32
 	nchunks   atomic.Int32
 	chunks    [maxChunks]atomic.Pointer[chunk]
@@ -120,9 +121,13 @@ func New(cfg Config) *Profiler {
 	}
 	p.callSlots = w.Header.CallSlots
 	p.shards = make([]shard, len(w.Shards))
+	if !raceEnabled {
+		p.own = len(p.shards) - 1
+	}
 	for i := range p.shards {
 		s := &p.shards[i]
 		s.Shard, s.id, s.mask = w.Shards[i], i, uint64(len(w.Shards[i].Ring)-1)
+		s.base = segment.CallID(p.number, i, 0)
 		s.keep = make([]keeper, len(w.Methods))
 	}
 	for i := int(w.Header.SlotCap) - 1; i >= int(p.callSlots); i-- {

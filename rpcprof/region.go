@@ -59,8 +59,7 @@ func (s Span) End() {
 		atomic.AddUint64(&p.seg.Header.LostCalls, 1)
 		return
 	}
-	sh.Head.Seq++
-	r.Call = segment.CallID(p.number, sh.id, sh.Head.Seq)
+	r.Call = sh.newID()
 	sh.record(&r, uint8(segment.Region))
 	p.unpin(sh)
 }
