@@ -35,9 +35,10 @@ func (c *Call) Context(ctx context.Context) context.Context {
 	return &callContext{ctx, c, c.rec.Call}
 }
 
-// within gives the call being served that a context belongs to, else the one that
-// the calling goroutine serves, and its id; nil where there is none.
-func (p *Profiler) within(ctx context.Context) (*Call, uint64) {
+// find gives the call being served that a context belongs to, else the one that
+// the calling goroutine serves, and its id; nil where there is none. It may be
+// another Profiler's of the process.
+func find(ctx context.Context) (*Call, uint64) {
 	if ctx != nil {
 		if in, ok := ctx.Value(callKey{}).(*callContext); ok {
 			if atomic.LoadUint64(&in.call.slot.Call) == in.id {
@@ -46,10 +47,18 @@ func (p *Profiler) within(ctx context.Context) (*Call, uint64) {
 			return nil, 0 // it has ended
 		}
 	}
-	if p == nil {
+	live := profilers.Load()
+	if live == nil {
 		return nil, 0
 	}
-	return p.served()
+	for _, w := range *live {
+		if p := w.Value(); p != nil {
+			if c, id := p.served(); c != nil {
+				return c, id
+			}
+		}
+	}
+	return nil, 0
 }
 
 // served gives the call that the calling goroutine serves.

@@ -84,30 +84,6 @@ func Go(ctx context.Context, f func()) {
 	}()
 }
 
-// find gives the call of a context, else that of the calling goroutine.
-func find(ctx context.Context) (*Call, uint64) {
-	if ctx != nil {
-		if in, ok := ctx.Value(callKey{}).(*callContext); ok {
-			if atomic.LoadUint64(&in.call.slot.Call) == in.id {
-				return in.call, in.id
-			}
-			return nil, 0
-		}
-	}
-	live := profilers.Load()
-	if live == nil {
-		return nil, 0
-	}
-	for _, w := range *live {
-		if p := w.Value(); p != nil {
-			if c, id := p.served(); c != nil {
-				return c, id
-			}
-		}
-	}
-	return nil, 0
-}
-
 // names are looked up without a lock, and added by replacing the whole.
 type names[K comparable] struct {
 	m atomic.Pointer[map[K]*Method]
