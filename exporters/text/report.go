@@ -34,6 +34,7 @@ func Write(w io.Writer, r blame.Report, o Options) error {
 	p.verdicts(r)
 	p.methods(r.Profile)
 	p.bars(r.Profile)
+	p.batch(r.Profile)
 	p.threads(r.Profile)
 	p.cost(r.Profile)
 	p.interrupts(r.Profile)
@@ -181,6 +182,22 @@ func (p *page) bars(pr *profile.Profile) {
 			p.inside(set.Set)
 		}
 	}
+}
+
+// batch tells how messages that came in one read waited for each other.
+func (p *page) batch(pr *profile.Profile) {
+	b := &pr.Batch
+	if b.MessagesPerRead < 1.1 || len(b.WaitByPositionNS) < 2 {
+		return
+	}
+	p.title(fmt.Sprintf("Reads brought %.1f messages each; wait in the queue by position, and what of it for those before", b.MessagesPerRead))
+	var all, mates strings.Builder
+	for i, ns := range b.WaitByPositionNS {
+		fmt.Fprintf(&all, " %9s", blame.Duration(ns))
+		fmt.Fprintf(&mates, " %9s", blame.Duration(b.MatesWaitNS[i]))
+	}
+	p.line("  waited %s", all.String())
+	p.line("  mates  %s", mates.String())
 }
 
 // inside lists what has a name in the handlers of a set.

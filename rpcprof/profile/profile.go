@@ -199,13 +199,6 @@ type Slow struct {
 	TraceID string                      `json:"trace_id,omitempty"`
 }
 
-// Batch tells how many messages a read brought and how long each waited for
-// those before it, by its position in the read.
-type Batch struct {
-	MessagesPerRead  float64 `json:"messages_per_read"`
-	WaitByPositionNS []int64 `json:"wait_by_position_ns"` // mean queue time; the last entry is for all further positions
-}
-
 // Interrupt is the time one interrupt took on one CPU.
 type Interrupt struct {
 	CPU       int    `json:"cpu"`
