@@ -53,6 +53,15 @@ func BenchmarkRecordFull(b *testing.B) {
 	recordFull(b, p, 1)
 }
 
+// The same with the runtime's clock, as where the time stamp counter cannot be used.
+func BenchmarkRecordFullNanotime(b *testing.B) {
+	p := New(Config{})
+	defer p.Close()
+	defer startClock()
+	stopClock()
+	recordFull(b, p, 1)
+}
+
 // The same with 64 methods in turn, whose histograms compete for the caches.
 func BenchmarkRecordFull64Methods(b *testing.B) {
 	p := New(Config{})
