@@ -73,10 +73,14 @@ func (p *Profiler) served() (*Call, uint64) {
 			continue
 		}
 		n := atomic.LoadUint32(&b[i].Slot)
-		if n >= p.callSlots || int(n/chunkSize) >= int(p.nchunks.Load()) {
-			return nil, 0
+		if n >= p.callSlots {
+			return nil, 0 // a role: it serves no call now
 		}
-		c := p.call(n)
+		k := p.chunks[n/chunkSize].Load()
+		if k == nil {
+			return nil, 0 // only one who may write the segment can have put that there
+		}
+		c := &k.calls[n%chunkSize]
 		// The index may hold a goroutine that has died; its address lives on.
 		if atomic.LoadUint64(&c.slot.G) != g || atomic.LoadUint64(&c.slot.Goid) != p.off.goid(getg()) {
 			return nil, 0
