@@ -67,9 +67,8 @@ func (s *shard) keepFailed(r *segment.Record) {
 // after has not seen it half written.
 func put(to, from *segment.Record) {
 	store64(&to.Seq, 0)
-	seq := from.Seq
-	from.Seq = 0
-	*to = *from
-	from.Seq = seq
-	store64(&to.Seq, seq)
+	r := *from
+	r.Seq = 0
+	*to = r
+	store64(&to.Seq, from.Seq)
 }
