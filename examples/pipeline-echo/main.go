@@ -2,6 +2,7 @@
 //
 //	pipeline-echo                                  # serves, until interrupted
 //	pipeline-echo -load 127.0.0.1:7070 -rate 1000  # calls it
+//	pipeline-echo -debug 127.0.0.1:7071            # serves, and a page about its calls
 //
 // While both run, "rpcprof attach PID" shows where the calls' time goes.
 package main
@@ -13,17 +14,20 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
 	"github.com/rpcprof/toolkit/rpcprof"
+	"github.com/rpcprof/toolkit/rpcprof/debug"
 	"github.com/rpcprof/toolkit/rpcprof/pipeline"
 )
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:7070", "address to serve on")
+	page := flag.String("debug", "", "address for a page about the calls, http://ADDR/debug/rpcprof/; none when empty")
 	workers := flag.Int("workers", 4, "handlers that run at once; 0: on the connections' readers")
 	target := flag.String("load", "", "be the load: the address of the service to call")
 	rate := flag.Int("rate", 1000, "calls a second, with -load")
@@ -37,7 +41,7 @@ func main() {
 	if *target != "" {
 		err = load(ctx, *target, *rate, *conns, *length)
 	} else {
-		err = serve(ctx, *addr, *workers)
+		err = serve(ctx, *addr, *page, *workers)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pipeline-echo:", err)
@@ -48,7 +52,7 @@ func main() {
 
 // serve is all that a service does to be profiled: make a Profiler and give it
 // to the server.
-func serve(ctx context.Context, addr string, workers int) error {
+func serve(ctx context.Context, addr, page string, workers int) error {
 	prof := rpcprof.New(rpcprof.Config{Service: "echo"})
 	defer prof.Close()
 	if err := prof.Err(); err != nil {
@@ -57,6 +61,10 @@ func serve(ctx context.Context, addr string, workers int) error {
 	srv := pipeline.NewServer(pipeline.ServerConfig{Profiler: prof, Workers: workers})
 	srv.Handle("echo.Echo/Say", say)
 
+	if page != "" {
+		http.Handle("/debug/rpcprof/", http.StripPrefix("/debug/rpcprof", debug.Handler(prof, debug.Options{})))
+		go func() { fmt.Fprintln(os.Stderr, "pipeline-echo:", http.ListenAndServe(page, nil)) }()
+	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err

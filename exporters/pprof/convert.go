@@ -11,6 +11,7 @@ import (
 
 	"github.com/rpcprof/toolkit/rpcprof"
 	"github.com/rpcprof/toolkit/rpcprof/profile"
+	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
 
 // The sample types, in this order. All but the first are nanoseconds; wall is the
@@ -103,6 +104,12 @@ func (b *builder) sample(c profile.Cell) {
 	s := &pp.Sample{Value: make([]int64, types), Label: map[string][]string{
 		"method": {c.Method}, "stage": {c.Stage}, "cause": {string(c.Cause)},
 	}}
+	method := c.Method
+	if c.Side == segment.Client.String() {
+		// A call made inside a handler is a part of that handler's time too.
+		method = "calls to " + c.Method
+		s.Label["side"] = []string{c.Side}
+	}
 	s.Value[calls], s.Value[wall] = c.Calls, c.NS
 	if t, ok := typeOf(c.Cause); ok {
 		s.Value[t] = c.NS
@@ -116,7 +123,7 @@ func (b *builder) sample(c profile.Cell) {
 		// it added to its own.
 		s.Location = append(s.Location, b.location(profile.Frame{Func: "by " + c.Culprit}))
 	}
-	for _, name := range []string{string(c.Cause), c.Stage, c.Method} {
+	for _, name := range []string{string(c.Cause), c.Stage, method} {
 		s.Location = append(s.Location, b.location(profile.Frame{Func: name}))
 	}
 	b.out.Sample = append(b.out.Sample, s)

@@ -23,6 +23,9 @@ func (j *judge) sentence(v *Verdict, m *profile.Method) string {
 	if m.Side == "client" {
 		name = "calls to " + name
 	}
+	if v.Cause == string(profile.Unknown) {
+		reason = "for a cause that is not seen from inside the process"
+	}
 	if elsewhere(m.Side, v.Stage) {
 		reason = "which is not in this process"
 	}

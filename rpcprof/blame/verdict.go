@@ -75,6 +75,9 @@ type Report struct {
 // Options of Judge.
 type Options struct {
 	SLO time.Duration // that calls are to meet; 0 when there is none
+	// Stages judges stages also where no cause is known: for evidence that has stages
+	// and queues only. What a stage is slow for is then left open.
+	Stages bool
 }
 
 // Judge gives the verdicts on a profile, ranked, at most five. It gives an empty
@@ -168,7 +171,7 @@ func (j *judge) tail(m *profile.Method) []Verdict {
 	var out []Verdict
 	for _, c := range cells {
 		share := float64(c.excess) / float64(sum)
-		if c.cause == string(profile.Unknown) || c.excess < int64(MinExcess) || share < minShare {
+		if c.cause == string(profile.Unknown) && !j.o.Stages || c.excess < int64(MinExcess) || share < minShare {
 			continue
 		}
 		v := Verdict{
@@ -195,7 +198,9 @@ func (j *judge) level(m *profile.Method) (Verdict, bool) {
 			share := float64(ns) / float64(m.Typical.WallNS)
 			onCPU := strings.HasPrefix(cause, "cpu.")
 			big := share >= levelShare && per >= int64(levelMin)
-			if cause == string(profile.Unknown) || !(big && !onCPU || overSLO) {
+			// A handler may as well compute all that time.
+			vague := cause == string(profile.Unknown) && (!j.o.Stages || !overSLO && (stage == "handler" || stage == "decode"))
+			if vague || !(big && !onCPU || overSLO) {
 				continue
 			}
 			if per > best.ExcessNS || per == best.ExcessNS && stage+cause < best.Stage+best.Cause {
