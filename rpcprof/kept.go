@@ -22,9 +22,8 @@ func (s *shard) keepSlow(k *keeper, r *segment.Record, wall, at int64) {
 	number := at / minute
 	set := s.Slow(r.Method, number)
 	if at >= k.until {
-		store64(&set.Records[0].Seq, 0)
 		for i := range set.Records {
-			store64(&set.Records[i].Seq, 0)
+			mark64(&set.Records[i].Seq, 0)
 		}
 		set.Minute = number
 		*k = keeper{least: -1, until: (number + 1) * minute}
@@ -66,7 +65,7 @@ func (s *shard) keepFailed(r *segment.Record) {
 // put writes a record over another. A reader that sees the same number before and
 // after has not seen it half written.
 func put(to, from *segment.Record) {
-	store64(&to.Seq, 0)
+	mark64(&to.Seq, 0)
 	seq := from.Seq
 	from.Seq = 0
 	*to = *from

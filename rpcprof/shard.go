@@ -84,7 +84,7 @@ func (s *shard) record(r *segment.Record, side uint8) {
 	head := s.Head.Head
 	r.Seq = head + 1
 	s.Ring[head&s.mask] = *r
-	store64(&s.Head.Head, head+1)
+	mark64(&s.Head.Head, head+1) // the next record, over the oldest, comes after it
 	if k := &s.keep[r.Method]; wall > k.least || at >= k.until {
 		s.keepSlow(k, r, wall, at)
 	}

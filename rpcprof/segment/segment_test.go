@@ -169,7 +169,6 @@ func TestDamagedRecords(t *testing.T) {
 	s := &w.Shards[0]
 	for i, damage := range []func(*Record){
 		func(r *Record) { r.Method = math.MaxUint32 },
-		func(r *Record) { r.Outcome = Outcomes },
 		func(r *Record) { r.BatchPos = 3 },
 		func(r *Record) { r.Stamps[Handled] = 1 },
 		func(r *Record) { r.Stamps = [Stamps]int64{} },
