@@ -307,7 +307,7 @@ func TestNames(t *testing.T) {
 
 // bounded fails the test when it is read outside of its size.
 type bounded struct {
-	t    *testing.T
+	t    testing.TB
 	file []byte
 }
 
