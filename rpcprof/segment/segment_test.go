@@ -36,7 +36,7 @@ func put(s *Shard, rec Record) {
 	head := s.Head.Head
 	rec.Seq = head + 1
 	s.Ring[head%uint64(len(s.Ring))] = rec
-	atomic.StoreUint64(&s.Head.Head, head+1)
+	atomic.SwapUint64(&s.Head.Head, head+1) // what follows stays behind
 }
 
 func sample(n int64) Record {
