@@ -379,7 +379,12 @@ func TestKilled(t *testing.T) {
 
 func lineOf(t *testing.T, text string) string {
 	t.Helper()
-	b, err := os.ReadFile("target_test.go")
+	return lineIn(t, "target_test.go", text)
+}
+
+func lineIn(t *testing.T, file, text string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}

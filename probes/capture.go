@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,25 +42,21 @@ const pollEvery = 40 * time.Millisecond
 
 // Capture is one look at one process.
 type Capture struct {
-	pid     int
-	opts    Options
-	comm    string
-	pidfd   int
-	seg     *segment.File // nil when the process embeds nothing
-	forSlot *segment.File // the sampler's own
-	kern    *kernel
-	samp    *sampler
-	proc    *symbols.Process
-	threads *threadTable
-	host    map[int]cpuTimes
-	self    time.Duration
-	limits  []string
+	pid      int
+	opts     Options
+	comm     string
+	pidfd    int
+	services []*service // none when the process embeds nothing
+	kern     *kernel
+	samp     *sampler
+	proc     *symbols.Process
+	threads  *threadTable
+	host     map[int]cpuTimes
+	self     time.Duration
+	limits   []string
 
 	start   int64
-	records []segment.Record
-	roles   map[uint32]profile.Role
-	cookies map[uint32]uint64
-	conns   map[uint32]segment.Conn
+	calls   int // records of all services
 	watched map[uint64]bool
 	lost    uint64
 }
@@ -76,10 +73,9 @@ func Attach(pid int, o Options) (*Capture, error) {
 	}
 	c := &Capture{
 		pid: pid, opts: o, pidfd: fd, comm: readComm(pid),
-		records: make([]segment.Record, 0, maxCalls/64),
-		roles:   map[uint32]profile.Role{}, cookies: map[uint32]uint64{}, conns: map[uint32]segment.Conn{}, watched: map[uint64]bool{},
+		watched: map[uint64]bool{},
 	}
-	if err := c.openSegment(); err != nil {
+	if err := c.openSegments(); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -88,21 +84,14 @@ func Attach(pid int, o Options) (*Capture, error) {
 	} else {
 		c.limit("code lines are missing: %v", err)
 	}
-	var h *segment.Header
-	if c.seg != nil {
-		hd := c.seg.Header()
-		h = &hd
-		if d := h.DegradedString(); d != "" {
-			c.limit("the library in the target says: %s", d)
-		}
-	}
+	c.readHeaders()
 	switch {
 	case o.NoKernel:
 		err = ErrPrivilege
 	case inPIDNamespace():
 		err = ErrNamespace
 	default:
-		c.kern, err = attachKernel(pid, h)
+		c.kern, err = attachKernel(pid, c.services)
 	}
 	switch {
 	case errors.Is(err, ErrPrivilege):
@@ -113,15 +102,12 @@ func Attach(pid int, o Options) (*Capture, error) {
 	if c.kern != nil && len(c.kern.missed) > 0 {
 		c.limit("this kernel has no tracepoint %s", strings.Join(c.kern.missed, ", "))
 	}
-	if c.seg != nil {
-		if c.samp, err = startSampler(pid, c.forSlot); err != nil {
-			if errors.Is(err, unix.EPERM) {
-				c.limit("no goroutine waits: reading the target's memory is refused; root or CAP_SYS_PTRACE would add them")
-			} else {
-				c.limit("no goroutine waits: %v", err)
-			}
-		}
-		if err := c.seg.Skip(); err != nil {
+	if c.kern != nil && c.kern.beyond > 0 {
+		c.limit("the process has %d profilers more than the kernel's evidence can follow; their calls have none", c.kern.beyond)
+	}
+	c.sample()
+	for _, s := range c.services {
+		if err := s.seg.Skip(); err != nil {
 			c.Close()
 			return nil, fmt.Errorf("process %d: %w", pid, err)
 		}
@@ -137,7 +123,7 @@ func (c *Capture) limit(format string, args ...any) {
 	c.limits = append(c.limits, fmt.Sprintf(format, args...))
 }
 
-func (c *Capture) openSegment() error {
+func (c *Capture) openSegments() error {
 	files, err := segment.Find(c.pid)
 	switch {
 	case errors.Is(err, segment.ErrNoProcess):
@@ -147,26 +133,66 @@ func (c *Capture) openSegment() error {
 	case err != nil:
 		c.limit("a segment of the target cannot be used: %v", err)
 	}
+	files = slices.DeleteFunc(files, func(f *segment.File) bool {
+		h := f.Header()
+		if h.StartNS != 0 {
+			return false
+		}
+		c.limit("a profiler of the process is only being made and is left out; attach again")
+		_ = f.Close()
+		return true
+	})
 	if len(files) == 0 {
 		c.limit("the process does not embed rpcprof, so no calls are known: threads and interrupts only")
 		return nil
 	}
-	for _, f := range files[1:] {
-		_ = f.Close()
-	}
-	if len(files) > 1 {
-		c.limit("the process has %d profilers; the first one's calls are shown", len(files))
-	}
-	c.seg = files[0]
 	again, err := segment.Find(c.pid)
+	c.openServices(files, again)
 	if len(again) == 0 {
 		return fmt.Errorf("process %d ended while attaching: %v", c.pid, err)
 	}
-	for _, f := range again[1:] {
-		_ = f.Close()
-	}
-	c.forSlot = again[0]
 	return nil
+}
+
+// readHeaders reports what the segments say is missing, and what in them this
+// version does not know.
+func (c *Capture) readHeaders() {
+	for _, s := range c.services {
+		who := "the library in the target"
+		if len(c.services) > 1 {
+			who = fmt.Sprintf("the profiler of %q", s.name())
+		}
+		if d := s.header.DegradedString(); d != "" {
+			c.limit("%s says: %s", who, printable(d))
+		}
+		if skipped := s.seg.Skipped(); len(skipped) > 0 {
+			c.limit("%s is newer than this command, which skips its %s; update the command", who, printable(strings.Join(skipped, ", ")))
+		}
+	}
+}
+
+// sample starts looking at the goroutines, of all services that have some.
+func (c *Capture) sample() {
+	var of []*service
+	for _, s := range c.services {
+		switch {
+		case s.onThreads():
+		case s.forSlots == nil:
+			c.limit("no goroutine waits of %q: its segment was closed while attaching", s.name())
+		default:
+			of = append(of, s)
+		}
+	}
+	if len(of) == 0 {
+		return
+	}
+	var err error
+	switch c.samp, err = startSampler(c.pid, of); {
+	case errors.Is(err, unix.EPERM):
+		c.limit("no goroutine waits: reading the target's memory is refused; root or CAP_SYS_PTRACE would add them")
+	case err != nil:
+		c.limit("no goroutine waits: %v", err)
+	}
 }
 
 // Run captures until the context is done or the target ends, which it reports.
@@ -205,65 +231,78 @@ func (c *Capture) targetEnded() bool {
 }
 
 func (c *Capture) pollRecords() {
-	if c.seg == nil {
-		return
-	}
-	var err error
-	if c.records, err = c.seg.Records(c.records); err != nil {
-		c.limit("calls after %v are missing: %v", time.Duration(monotonic()-c.start).Round(time.Millisecond), err)
-		_ = c.seg.Close()
-		c.seg = nil
-		return
-	}
-	if over := len(c.records) - maxCalls; over > 0 {
-		c.lost += uint64(over)
-		c.records = c.records[:maxCalls]
+	for _, s := range c.services {
+		if s.seg == nil {
+			continue
+		}
+		before := len(s.records)
+		var err error
+		s.records, err = s.seg.Records(s.records)
+		if over := c.calls + len(s.records) - before - maxCalls; over > 0 {
+			c.lost += uint64(over)
+			s.records = s.records[:len(s.records)-over]
+		}
+		c.calls += len(s.records) - before
+		if err != nil {
+			c.limit("calls of %q after %v are missing: %v", s.name(), time.Duration(monotonic()-c.start).Round(time.Millisecond), err)
+			c.lost += s.seg.Overwritten + s.seg.Torn
+			_ = s.seg.Close()
+			s.seg = nil
+		}
 	}
 }
 
 func (c *Capture) pollConns() {
-	if c.seg == nil {
-		return
+	for _, s := range c.services {
+		if s.seg != nil {
+			c.pollService(s)
+		}
 	}
-	conns, err := c.seg.Conns()
+}
+
+func (c *Capture) pollService(s *service) {
+	conns, err := s.seg.Conns()
 	if err != nil {
 		return
 	}
 	for _, cn := range conns {
-		c.conns[cn.ID] = cn
-		if cn.Cookie == 0 {
-			continue
-		}
-		c.cookies[cn.ID] = cn.Cookie
-		if c.kern != nil && !c.watched[cn.Cookie] {
+		s.conns[cn.ID] = cn
+		if cn.Cookie != 0 && c.kern != nil && !c.watched[cn.Cookie] {
 			c.watched[cn.Cookie] = true
 			if err := c.kern.watch(cn.Cookie); err != nil {
 				c.lost++
 			}
 		}
 	}
-	slots, err := c.seg.Slots()
+	slots, err := s.seg.Slots()
 	if err != nil {
 		return
 	}
-	for _, s := range slots {
-		if s.Kind != segment.KindCall {
-			c.roles[s.Index] = profile.Role{Slot: s.Index, Kind: s.Kind, Conn: s.Conn, Queue: s.Queue, TID: s.TID}
+	s.noteRoles(slots)
+}
+
+func (s *service) noteRoles(slots []segment.SlotState) {
+	for _, sl := range slots {
+		if sl.Kind != segment.KindCall {
+			s.roles[sl.Index] = profile.Role{Slot: sl.Index, Kind: sl.Kind, Conn: sl.Conn, Queue: sl.Queue, TID: sl.TID}
 		}
 	}
 }
 
 func (c *Capture) progress() Progress {
-	p := Progress{Elapsed: time.Duration(monotonic() - c.start), Calls: len(c.records)}
+	p := Progress{Elapsed: time.Duration(monotonic() - c.start), Calls: c.calls}
 	if c.kern != nil {
 		c.kern.mu.Lock()
 		p.Events = len(c.kern.events)
 		c.kern.mu.Unlock()
 	}
-	if c.seg != nil {
-		slots, _ := c.seg.Slots()
-		for _, s := range slots {
-			if s.Kind == segment.KindCall {
+	for _, s := range c.services {
+		if s.seg == nil {
+			continue
+		}
+		slots, _ := s.seg.Slots()
+		for _, sl := range slots {
+			if sl.Kind == segment.KindCall {
 				p.InFlight++
 			}
 		}
@@ -277,9 +316,11 @@ func (c *Capture) Profile() *profile.Profile {
 	c.pollRecords()
 	end := monotonic()
 	profilerCPU := selfCPU() - c.self
-	var inFlight []segment.SlotState
-	if c.seg != nil {
-		inFlight, _ = c.seg.Slots()
+	inFlight := make([][]segment.SlotState, len(c.services))
+	for i, s := range c.services {
+		if s.seg != nil {
+			inFlight[i], _ = s.seg.Slots()
+		}
 	}
 	c.threads.update()
 	host := hostShares(c.host, readHost())
@@ -287,6 +328,7 @@ func (c *Capture) Profile() *profile.Profile {
 	if c.kern != nil {
 		bpfNS = c.kern.runtime()
 		c.kern.detach()
+		c.kern.collectPending(c.threads.ids(), end)
 	}
 	if c.samp != nil {
 		c.samp.finish()
@@ -294,11 +336,12 @@ func (c *Capture) Profile() *profile.Profile {
 			c.limit("goroutine waits end early: %v", c.samp.err)
 		}
 	}
-	ev := c.evidence(end, inFlight)
+	ev, bound := c.evidence(end, inFlight)
 	p := profile.Join(ev, profile.Options{SLONS: int64(c.opts.SLO)})
 	p.Host = host
 	p.Overhead = profile.Overhead{ProfilerCPUNS: int64(profilerCPU), BPFNS: int64(bpfNS)}
-	c.describe(p, ev)
+	c.describe(p, ev, bound)
+	p.Runtime = c.runtime(p, ev)
 	c.account(p, ev)
 	return p
 }
@@ -315,10 +358,8 @@ func (c *Capture) Close() {
 	if c.kern != nil {
 		c.kern.Close()
 	}
-	for _, f := range []*segment.File{c.seg, c.forSlot} {
-		if f != nil {
-			_ = f.Close()
-		}
+	for _, s := range c.services {
+		s.close()
 	}
 	if c.proc != nil {
 		_ = c.proc.Close()

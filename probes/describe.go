@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/rpcprof/toolkit/rpcprof/profile"
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
 
 // describe fills in the target, its threads and connections, and the limits.
-func (c *Capture) describe(p *profile.Profile, e *profile.Evidence) {
-	t := profile.Target{PID: c.pid, Comm: c.comm, Embedded: c.forSlot != nil, Privileges: "same user"}
+func (c *Capture) describe(p *profile.Profile, e *profile.Evidence, bound []boundCall) {
+	t := profile.Target{PID: c.pid, Comm: c.comm, Embedded: len(c.services) > 0, Privileges: "same user"}
 	switch {
 	case c.kern != nil && os.Geteuid() == 0:
 		t.Privileges = "root"
@@ -21,13 +22,16 @@ func (c *Capture) describe(p *profile.Profile, e *profile.Evidence) {
 	if c.proc != nil {
 		t.Runtime = c.proc.GoVersion()
 	}
-	if c.forSlot != nil {
-		h := c.forSlot.Header()
-		t.Service = printable(h.ServiceString())
+	var names []string
+	for _, s := range c.services {
+		if n := s.name(); n != "" && !slices.Contains(names, n) {
+			names = append(names, n)
+		}
 		if t.Runtime == "" {
-			t.Runtime = printable(h.GoVersionString())
+			t.Runtime = printable(s.header.GoVersionString())
 		}
 	}
+	t.Service = strings.Join(names, ", ")
 	p.Targets = []profile.Target{t}
 	c.describeThreads(p, e)
 	byConn := map[uint32]int{}
@@ -35,16 +39,19 @@ func (c *Capture) describe(p *profile.Profile, e *profile.Evidence) {
 		byConn[e.Calls[i].Conn]++
 	}
 	p.Connections = []profile.Connection{}
-	for id, cn := range c.conns {
-		if cn.Open == 0 && byConn[id] == 0 {
-			continue
+	for _, s := range c.services {
+		for own, cn := range s.conns {
+			id := s.numbers.Conn(own)
+			if cn.Open == 0 && byConn[id] == 0 {
+				continue
+			}
+			p.Connections = append(p.Connections, profile.Connection{ID: id, Local: cn.LocalString(), Remote: cn.RemoteString(), Open: cn.Open != 0, Calls: byConn[id]})
 		}
-		p.Connections = append(p.Connections, profile.Connection{ID: id, Local: cn.LocalString(), Remote: cn.RemoteString(), Open: cn.Open != 0, Calls: byConn[id]})
 	}
 	slices.SortFunc(p.Connections, func(a, b profile.Connection) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.ID, b.ID))
 	})
-	c.locateInFlight(p, e)
+	c.locateInFlight(p, e, bound)
 	if c.kern != nil && len(e.Calls) > 0 && !c.sawArrivals(e) {
 		c.limit("recv stages are missing: no data-ready was seen on the calls' sockets (TCP only)")
 	}
@@ -53,13 +60,45 @@ func (c *Capture) describe(p *profile.Profile, e *profile.Evidence) {
 
 func (c *Capture) sawArrivals(e *profile.Evidence) bool { return len(e.Arrivals) > 0 }
 
-// describeThreads gives each thread the role in which calls have named it most.
+// finished gives the ends of the calls that the process's CPU time is divided by:
+// those it served, or, where it serves none, those it made.
+func finished(e *profile.Evidence) []int64 {
+	var ends [segment.Client + 1][]int64
+	for i := range e.Calls {
+		if c := &e.Calls[i]; c.Outcome != segment.Unfinished && c.Side <= segment.Client {
+			ends[c.Side] = append(ends[c.Side], slices.Max(c.Stamps[:]))
+		}
+	}
+	if len(ends[segment.Server]) > 0 {
+		return ends[segment.Server]
+	}
+	return ends[segment.Client]
+}
+
+// roleCounts are how often calls name a thread in each role.
+type roleCounts struct{ reader, worker, writer int }
+
+// role is the one they name it in most.
+func (n roleCounts) role() string {
+	switch most := max(n.reader, n.worker, n.writer); {
+	case most == 0:
+		return "runtime"
+	case n.worker == most:
+		return segment.KindWorker.String()
+	case n.reader == most:
+		return segment.KindReader.String()
+	}
+	return segment.KindWriter.String()
+}
+
+// describeThreads gives each thread the role in which calls have named it most. A
+// thread that no call names may yet be one of a service on threads that waits for
+// calls; goroutines are on whatever thread they were put on last.
 func (c *Capture) describeThreads(p *profile.Profile, e *profile.Evidence) {
-	type counts struct{ reader, worker, writer int }
-	by := map[uint32]*counts{}
-	at := func(tid uint32) *counts {
+	by := map[uint32]*roleCounts{}
+	at := func(tid uint32) *roleCounts {
 		if by[tid] == nil {
-			by[tid] = &counts{}
+			by[tid] = &roleCounts{}
 		}
 		return by[tid]
 	}
@@ -69,22 +108,22 @@ func (c *Capture) describeThreads(p *profile.Profile, e *profile.Evidence) {
 		at(t[1]).worker++
 		at(t[2]).writer++
 	}
+	idle := map[uint32]segment.Kind{}
+	for _, s := range c.services {
+		for _, r := range s.roles {
+			if s.onThreads() && r.TID != 0 {
+				idle[r.TID] = r.Kind
+			}
+		}
+	}
 	p.Threads = c.threads.threads()
 	var all, user, kernel, top2 int64
 	for i := range p.Threads {
 		th := &p.Threads[i]
-		th.Role = "runtime"
-		if n := by[uint32(th.TID)]; n != nil && c.forSlot != nil {
-			th.Calls = n.worker
-			switch most := max(n.reader, n.worker, n.writer); {
-			case most == 0:
-			case n.worker == most:
-				th.Role = segment.KindWorker.String()
-			case n.reader == most:
-				th.Role = segment.KindReader.String()
-			default:
-				th.Role = segment.KindWriter.String()
-			}
+		n := at(uint32(th.TID))
+		th.Role, th.Calls = n.role(), n.worker
+		if k := idle[uint32(th.TID)]; *n == (roleCounts{}) && k != segment.KindFree {
+			th.Role = k.String()
 		}
 		user, kernel = user+th.CPUUserNS, kernel+th.CPUKernelNS
 		if i < 2 {
@@ -98,13 +137,14 @@ func (c *Capture) describeThreads(p *profile.Profile, e *profile.Evidence) {
 	if all > 0 {
 		p.CPU.Top2Share = float64(top2) / float64(all)
 	}
-	if n := int64(len(c.records)); n > 0 {
+	if n := int64(len(finished(e))); n > 0 {
 		p.CPU.UserNSPerCall, p.CPU.KernelNSPerCall = user/n, kernel/n
 	}
 }
 
-// locateInFlight tells where the calls still in flight were last seen parked.
-func (c *Capture) locateInFlight(p *profile.Profile, e *profile.Evidence) {
+// locateInFlight tells where the calls still in flight were last seen parked, or are
+// blocked in the kernel.
+func (c *Capture) locateInFlight(p *profile.Profile, e *profile.Evidence, bound []boundCall) {
 	if len(p.InFlight) == 0 {
 		return
 	}
@@ -114,8 +154,20 @@ func (c *Capture) locateInFlight(p *profile.Profile, e *profile.Evidence) {
 			last[s.Call] = s.Stack
 		}
 	}
+	for i := range e.Intervals {
+		if iv := &e.Intervals[i]; iv.Call != 0 && iv.End == e.Window.EndNS && iv.Stack >= 0 {
+			last[iv.Call] = iv.Stack
+		}
+	}
+	threads := map[uint64]uint32{} // of those that have one of their own
+	for _, b := range bound {
+		if b.unsettled {
+			threads[b.call] = b.tid
+		}
+	}
 	for i := range p.InFlight {
 		f := &p.InFlight[i]
+		f.TID = threads[f.Call]
 		if st, ok := last[f.Call]; ok && st >= 0 {
 			f.Location = profile.Location(e.Stacks[st])
 		}
@@ -130,7 +182,7 @@ func (c *Capture) account(p *profile.Profile, e *profile.Evidence) {
 		var sum int64
 		for i := range c.kern.events {
 			ev := &c.kern.events[i]
-			v := ev.Vector
+			v := uint32(ev.Vector)
 			switch ev.Kind {
 			case kindSoftIRQ:
 				v += firstSoftIRQ
@@ -142,7 +194,7 @@ func (c *Capture) account(p *profile.Profile, e *profile.Evidence) {
 			onCalls[[2]uint32{ev.Cpu, v}] += ns
 			sum += ns
 		}
-		if n := int64(len(c.records)); n > 0 {
+		if n := int64(len(finished(e))); n > 0 {
 			p.CPU.IRQNSPerCall = sum / n
 		}
 		p.Interrupts = c.kern.interrupts(onCalls)
@@ -156,13 +208,36 @@ func (c *Capture) account(p *profile.Profile, e *profile.Evidence) {
 		p.Lost.Samples = c.samp.discarded.Load()
 	}
 	p.Lost.Calls = c.lost
-	if c.forSlot != nil {
-		lost, _, _, _, err := c.forSlot.Counts()
-		if err == nil {
+	for _, s := range c.services {
+		if s.seg == nil { // what it lost until then is counted
+			continue
+		}
+		p.Lost.Calls += s.seg.Overwritten + s.seg.Torn
+		if lost, _, _, _, err := s.seg.Counts(); err == nil {
 			p.Lost.Calls += lost
 		}
 	}
-	if c.seg != nil {
-		p.Lost.Calls += c.seg.Overwritten + c.seg.Torn
+}
+
+// runtime is what the Go runtime says of the window, by the readings of the first
+// profiler that has some.
+func (c *Capture) runtime(p *profile.Profile, e *profile.Evidence) *profile.Runtime {
+	var switches int64
+	for i := range p.Threads {
+		switches += p.Threads[i].Voluntary + p.Threads[i].Involuntary
 	}
+	for _, s := range c.services {
+		if s.seg == nil || s.onThreads() {
+			continue
+		}
+		samples, err := s.seg.Runtime()
+		if err != nil {
+			c.limit("the Go runtime's own readings are missing: %v", err)
+			continue
+		}
+		if r := profile.RuntimeOf(samples, p.Window, finished(e), switches); r != nil {
+			return r
+		}
+	}
+	return nil
 }

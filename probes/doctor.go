@@ -115,11 +115,23 @@ func checkTarget(pid int) []Check {
 	case len(files) == 0:
 		return []Check{{Name: name, Found: "does not embed rpcprof: no calls, only threads and interrupts", Do: "import github.com/rpcprof/toolkit/rpcprof and wrap its transport"}}
 	}
-	h := files[0].Header()
-	out := []Check{{Name: name, OK: true, Found: fmt.Sprintf("%s, built with %s, publishes its calls", readComm(pid), printable(h.GoVersionString()))}}
-	g := Check{Name: "its goroutines", OK: h.Flags&segment.FlagGoroutines != 0, Found: "kernel events can be joined to calls"}
-	if !g.OK {
-		g.Found, g.Do = printable(h.DegradedString()), "calls and queues work without"
+	var out []Check
+	for _, f := range files {
+		h := f.Header()
+		name := name
+		if n := printable(h.ServiceString()); len(files) > 1 && n != "" {
+			name += ", " + n
+		}
+		if h.Flags&segment.FlagThreads != 0 {
+			out = append(out, Check{Name: name, OK: true, Found: fmt.Sprintf("%s publishes its calls, which run on threads; kernel events can be joined to them", readComm(pid))})
+			continue
+		}
+		out = append(out, Check{Name: name, OK: true, Found: fmt.Sprintf("%s, built with %s, publishes its calls", readComm(pid), printable(h.GoVersionString()))})
+		g := Check{Name: "its goroutines", OK: h.Flags&segment.FlagGoroutines != 0, Found: "kernel events can be joined to calls"}
+		if !g.OK {
+			g.Found, g.Do = printable(h.DegradedString()), "calls and queues work without"
+		}
+		out = append(out, g)
 	}
-	return append(out, g)
+	return out
 }

@@ -1,7 +1,6 @@
 package probes
 
 import (
-	"maps"
 	"os"
 	"slices"
 
@@ -11,23 +10,15 @@ import (
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
 
-// evidence turns what was collected into the join's input.
-func (c *Capture) evidence(end int64, slots []segment.SlotState) *profile.Evidence {
-	e := &profile.Evidence{
-		Window: profile.Window{StartNS: c.start, EndNS: end},
-	}
-	src := &profile.Source{Records: c.records, Slots: slots, Roles: slices.Collect(maps.Values(c.roles)), Conns: slices.Collect(maps.Values(c.conns))}
-	if c.seg != nil {
-		var err error
-		if src.Methods, err = c.seg.Methods(); err != nil {
-			c.limit("method names are missing: %v", err)
-		}
-	}
-	e.Add(src)
-	slices.SortFunc(e.Roles, func(a, b profile.Role) int { return int(a.Slot) - int(b.Slot) })
+// evidence turns what was collected into the join's input. bound are the calls that
+// had a thread of their own.
+func (c *Capture) evidence(end int64, slots [][]segment.SlotState) (e *profile.Evidence, bound []boundCall) {
+	e = &profile.Evidence{Window: profile.Window{StartNS: c.start, EndNS: end}}
+	bound = c.addCalls(e, slots)
 	c.addSamples(e)
-	c.addKernel(e)
-	return e
+	waits := c.addKernel(e)
+	c.addRunning(e, bound, waits)
+	return e, bound
 }
 
 func (c *Capture) addSamples(e *profile.Evidence) {
@@ -51,10 +42,10 @@ func (c *Capture) addSamples(e *profile.Evidence) {
 			stack = base + r.stack
 		}
 		cause := goCause(r.status, reason)
-		if c.kern == nil && (cause == profile.CPUUser || cause == profile.CPUKernel) {
+		if !c.kern.followed(r.of) && (cause == profile.CPUUser || cause == profile.CPUKernel) {
 			cause = profile.Unknown // its thread may as well have waited for a CPU, or in the kernel
 		}
-		e.Samples = append(e.Samples, profile.Sample{Owner: r.owner, At: r.at, Cause: cause, Stack: stack})
+		e.Samples = append(e.Samples, profile.Sample{Owner: r.of.owner(r.owner), At: r.at, Cause: cause, Stack: stack})
 	}
 }
 
@@ -70,10 +61,13 @@ func (c *Capture) userStack(pcs []uint64) profile.Stack {
 	return out
 }
 
-func (c *Capture) addKernel(e *profile.Evidence) {
+// addKernel adds what the kernel has told. It gives the times in which each thread
+// was off the CPU.
+func (c *Capture) addKernel(e *profile.Evidence) map[uint32][]wait {
 	if c.kern == nil {
-		return
+		return nil
 	}
+	waits := map[uint32][]wait{}
 	ksyms, err := symbols.OpenKernel()
 	if err != nil {
 		c.limit("kernel functions have no names, so blocked time is told apart by system call only: %v", err)
@@ -126,22 +120,26 @@ func (c *Capture) addKernel(e *profile.Evidence) {
 	}
 	for i := range events {
 		ev := &events[i]
-		owner := profile.Owner{Call: ev.Call, Slot: ev.Slot, Kind: segment.Kind(ev.SlotKind), Conn: ev.Conn}
 		switch ev.Kind {
 		case kindDataReady:
 			e.Arrivals = append(e.Arrivals, profile.Arrival{Cookie: ev.Call, At: int64(ev.Start), Received: ev.Received})
 		case kindHardIRQ, kindSoftIRQ:
-			iv := profile.Interval{Owner: owner, Start: int64(ev.Start), End: int64(ev.End), Cause: profile.IRQ, Stack: -1}
+			iv := profile.Interval{Owner: c.ownerOf(ev), Start: int64(ev.Start), End: int64(ev.End), Cause: profile.IRQ, Stack: -1}
 			if ev.Kind == kindSoftIRQ {
-				iv.Cause, iv.Culprit = profile.SoftIRQ, softirqName(ev.Vector)
+				iv.Cause, iv.Culprit = profile.SoftIRQ, softirqName(uint32(ev.Vector))
 			} else {
-				iv.Culprit = vectorName(ev.Vector, lines)
+				iv.Culprit = vectorName(uint32(ev.Vector), lines)
 			}
 			e.Intervals = append(e.Intervals, iv)
 		case kindOffCPU:
-			c.offCPU(e, ev, owner, votes, stackOf(ev).index, stackOf(ev).kernel)
+			first := len(e.Intervals)
+			c.offCPU(e, ev, c.ownerOf(ev), votes, stackOf(ev).index, stackOf(ev).kernel)
+			waits[ev.Tid] = append(waits[ev.Tid], wait{int64(ev.Start), int64(ev.End), first, len(e.Intervals)})
+		case kindThreadExit:
+			c.threads.ended(ev)
 		}
 	}
+	return waits
 }
 
 // offCPU makes the intervals of one time off the CPU: blocked until woken, then
@@ -149,9 +147,6 @@ func (c *Capture) addKernel(e *profile.Evidence) {
 func (c *Capture) offCPU(e *profile.Evidence, ev *bpf.ProgramsEvent, owner profile.Owner, votes map[waitKey]map[profile.Cause]int, stack int32, kernel profile.Stack) {
 	start, wake, end := int64(ev.Start), int64(ev.Wake), int64(ev.End)
 	if ev.Flags&flagPreempted != 0 {
-		if owner.Kind == segment.KindFree {
-			owner = profile.Owner{}
-		}
 		e.Intervals = append(e.Intervals, profile.Interval{Owner: owner, Start: start, End: end, Cause: profile.RunQueue, Culprit: c.ran(ev), Stack: -1, Own: int(ev.WhoTgid) == os.Getpid()})
 		return
 	}

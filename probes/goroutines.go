@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,8 +22,8 @@ import (
 // It stops nothing, and spends at most 1 % of a CPU.
 type sampler struct {
 	pid  int
-	h    segment.Header
-	seg  *segment.File
+	h    segment.Header // for the goroutine offsets, which are the process's
+	of   []*service
 	need int // bytes of a g that are read
 
 	// Kept from pass to pass.
@@ -48,6 +49,7 @@ type sampler struct {
 // rawSample is a sample before its stack has names.
 type rawSample struct {
 	at     int64
+	of     *service
 	owner  profile.Owner
 	status uint8
 	reason uint8
@@ -73,16 +75,17 @@ const (
 	gPreempted = 9
 )
 
-func startSampler(pid int, seg *segment.File) (*sampler, error) {
-	h := seg.Header()
-	if h.Flags&segment.FlagGoroutines == 0 {
+func startSampler(pid int, of []*service) (*sampler, error) {
+	known := slices.IndexFunc(of, func(s *service) bool { return s.header.Flags&segment.FlagGoroutines != 0 })
+	if known < 0 {
 		return nil, errors.New("the library could not find the goroutine offsets in the target")
 	}
+	h := of[known].header
 	need := int(max(h.GStatus+4, h.GWaitReason+1, h.GGoid+8, h.GSchedPC+8, h.GSchedBP+8))
 	if need > 4096 {
 		return nil, errors.New("the target's goroutine offsets are not plausible")
 	}
-	s := &sampler{pid: pid, h: h, seg: seg, need: need, stacks: map[string]int32{}, stop: make(chan struct{}), done: make(chan struct{})}
+	s := &sampler{pid: pid, h: h, of: slices.Clone(of), need: need, stacks: map[string]int32{}, stop: make(chan struct{}), done: make(chan struct{})}
 	// One byte, to learn whether it is permitted.
 	var b [8]byte
 	if err := s.read([]uint64{h.Base}, [][]byte{b[:]}); err != nil {
@@ -188,6 +191,7 @@ func (s *sampler) read(addrs []uint64, into [][]byte) error {
 
 // seen is one goroutine in one pass.
 type seen struct {
+	of     *service
 	owner  profile.Owner
 	g      uint64
 	goid   uint64
@@ -198,17 +202,25 @@ type seen struct {
 }
 
 func (s *sampler) pass() error {
-	slots, err := s.seg.SlotsInto(s.slots[:0])
-	if err != nil {
-		return err
-	}
-	s.slots = slots
 	all := s.all[:0]
-	for _, sl := range slots {
-		if sl.G == 0 || sl.G%8 != 0 {
+	for i := 0; i < len(s.of); i++ {
+		of := s.of[i]
+		slots, err := of.forSlots.SlotsInto(s.slots[:0])
+		if err != nil {
+			if len(s.of) == 1 {
+				return err
+			}
+			s.of = slices.Delete(s.of, i, i+1)
+			i--
 			continue
 		}
-		all = append(all, seen{owner: profile.Owner{Call: sl.Call, Slot: sl.Index, Kind: sl.Kind, Conn: sl.Conn}, g: sl.G, goid: sl.Goid})
+		s.slots = slots
+		for _, sl := range slots {
+			if sl.G == 0 || sl.G%8 != 0 {
+				continue
+			}
+			all = append(all, seen{of: of, owner: profile.Owner{Call: sl.Call, Slot: sl.Index, Kind: sl.Kind, Conn: sl.Conn}, g: sl.G, goid: sl.Goid})
+		}
 	}
 	if len(all) == 0 {
 		return nil
@@ -245,7 +257,7 @@ func (s *sampler) pass() error {
 			s.discarded.Add(1)
 			continue
 		}
-		r := rawSample{at: at, owner: o.owner, status: uint8(s.status(o.body)), reason: o.body[s.h.GWaitReason], stack: -1}
+		r := rawSample{at: at, of: o.of, owner: o.owner, status: uint8(s.status(o.body)), reason: o.body[s.h.GWaitReason], stack: -1}
 		if r.status == gWaiting && len(o.frames) > 0 {
 			r.stack = s.intern(o.frames)
 		}
@@ -280,7 +292,7 @@ func (s *sampler) lookAgain(all []seen) error {
 		}
 		buf := make([]byte, s.need+slotHead)
 		o.again, o.slot = buf[:s.need], buf[s.need:]
-		addrs = append(addrs, o.g, s.h.Base+uint64(s.h.SlotsOff)+uint64(o.owner.Slot)*segment.SlotSize)
+		addrs = append(addrs, o.g, o.of.header.Base+uint64(o.of.header.SlotsOff)+uint64(o.owner.Slot)*segment.SlotSize)
 		into = append(into, o.again, o.slot)
 	}
 	return s.read(addrs, into)

@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rpcprof/toolkit/probes/bpf"
-	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
 
 // maxEvents bounds what is kept of one window: 100 bytes each.
@@ -37,14 +36,19 @@ type kernel struct {
 	reader *ringbuf.Reader
 	missed []string // tracepoints this kernel does not have
 
+	services []*service // whose calls it tags, by the number that events bear
+	beyond   int        // how many more there are
+
 	mu      sync.Mutex
 	events  []bpf.ProgramsEvent
 	dropped uint64 // beyond maxEvents
-	done    chan struct{}
-	stop    chan struct{}
-	began   time.Time
-	clocked chan struct{}
-	timed   atomic.Int64 // ns for which the programs' run time was measured
+	// pendingKnown: events hold also what had not ended when the programs were detached.
+	pendingKnown bool
+	done         chan struct{}
+	stop         chan struct{}
+	began        time.Time
+	clocked      chan struct{}
+	timed        atomic.Int64 // ns for which the programs' run time was measured
 }
 
 // Kinds of events (enum kind in rpcprof.bpf.c).
@@ -53,7 +57,6 @@ const (
 	kindHardIRQ
 	kindSoftIRQ
 	kindDataReady
-	kindThreadNew
 	kindThreadExit
 )
 
@@ -71,9 +74,12 @@ const (
 	untagged
 )
 
-// attachKernel loads and attaches the programs to a process. h is the header of
-// its segment, nil when it has none: then nothing is tagged.
-func attachKernel(pid int, h *segment.Header) (*kernel, error) {
+// maxProfilers is how many profilers of one process the programs follow.
+const maxProfilers = 4
+
+// attachKernel loads and attaches the programs to a process. Events are tagged with
+// the calls of the services.
+func attachKernel(pid int, services []*service) (*kernel, error) {
 	if runtime.GOARCH != "amd64" {
 		return nil, &KernelError{Feature: "support on " + runtime.GOARCH + ": the programs read amd64 registers"}
 	}
@@ -95,17 +101,7 @@ func attachKernel(pid int, h *segment.Header) (*kernel, error) {
 		}
 	}
 	set("target", uint32(pid))
-	if h != nil && h.Flags&segment.FlagGoroutines != 0 {
-		set("tagging", uint32(1))
-		set("index_addr", h.Base+uint64(h.IndexOff))
-		set("slots_addr", h.Base+uint64(h.SlotsOff))
-		set("index_bits", h.IndexBits)
-		set("slot_cap", h.SlotCap)
-		set("tls_off", h.TLSOff)
-		set("g_m", h.GM)
-		set("g_goid", h.GGoid)
-		set("m_curg", h.MCurG)
-	}
+	k.tag(services, set)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +125,41 @@ func attachKernel(pid int, h *segment.Header) (*kernel, error) {
 	go k.read()
 	go k.clock()
 	return k, nil
+}
+
+// tag tells the programs where the services' calls are to be found.
+func (k *kernel) tag(services []*service, set func(string, any)) {
+	var index, slots [maxProfilers]uint64
+	var bits, slotCap, byThread [maxProfilers]uint32
+	for _, s := range services {
+		h, n := &s.header, len(k.services)
+		switch {
+		case !s.tagged():
+			continue
+		case n == maxProfilers:
+			k.beyond++
+			continue
+		}
+		k.services = append(k.services, s)
+		index[n], slots[n] = h.Base+uint64(h.IndexOff), h.Base+uint64(h.SlotsOff)
+		bits[n], slotCap[n] = h.IndexBits, h.SlotCap
+		if s.onThreads() {
+			byThread[n] = 1
+			set("threads_too", uint32(1))
+			continue
+		}
+		set("goroutines", uint32(1))
+		set("tls_off", h.TLSOff)
+		set("g_m", h.GM)
+		set("g_goid", h.GGoid)
+		set("m_curg", h.MCurG)
+	}
+	set("profilers", uint32(len(k.services)))
+	set("index_addr", index)
+	set("slots_addr", slots)
+	set("index_bits", bits)
+	set("slot_cap", slotCap)
+	set("by_thread", byThread)
 }
 
 // attachOrder puts the programs at the ends of interrupts before those at their
@@ -233,6 +264,37 @@ func (k *kernel) detach() {
 	if !k.began.IsZero() {
 		<-k.done
 		<-k.clocked
+	}
+}
+
+// collectPending adds the times off the CPU that have not ended: of calls that hang,
+// these are all there is. It is called when the programs are detached. Looking up a
+// thread's storage takes a descriptor of that thread (Linux 6.9, PIDFD_THREAD).
+func (k *kernel) collectPending(tids []int, end int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pendingKnown = true
+	for _, tid := range tids {
+		fd, err := unix.PidfdOpen(tid, unix.O_EXCL)
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil {
+			k.pendingKnown = false
+			return
+		}
+		var p bpf.ProgramsPending
+		key := int32(fd)
+		err = k.coll.Maps["threads"].Lookup(&key, &p)
+		_ = unix.Close(fd)
+		if err != nil || p.Start == 0 || int64(p.Start) >= end || p.Tag.Found == 0 {
+			continue
+		}
+		k.events = append(k.events, bpf.ProgramsEvent{
+			Kind: kindOffCPU, Tid: uint32(tid), Start: p.Start, Wake: p.Wake, End: uint64(end),
+			Call: p.Tag.Call, Slot: p.Tag.Slot, Conn: p.Tag.Conn, Stage: p.Tag.Stage, SlotKind: p.Tag.Kind, Profiler: p.Tag.Profiler,
+			State: p.State, Syscall: p.Syscall, UserStack: p.UserStack, KernelStack: p.KernelStack, Flags: p.Flags,
+		})
 	}
 }
 

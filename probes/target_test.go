@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,7 +26,9 @@ import (
 
 const (
 	targetEnv = "RPCPROF_TEST_TARGET"
-	pause     = 5 * time.Millisecond // what a call loses where it loses a fixed time
+	// ownNamespace makes start give the target other ids for itself than it has here.
+	ownNamespace = "RPCPROF_TEST_NAMESPACE=1"
+	pause        = 5 * time.Millisecond // what a call loses where it loses a fixed time
 )
 
 var targets = map[string]func(){
@@ -37,6 +40,9 @@ var targets = map[string]func(){
 	"fsync":     fsyncTarget,
 	"lateread":  lateReadTarget,
 	"attacher":  attacher,
+	"twins":     twinsTarget,
+	"threads":   threadsTarget,
+	"usage":     usageTarget,
 	"idle":      func() { fmt.Println("ready"); time.Sleep(time.Minute) },
 }
 
@@ -74,8 +80,10 @@ func spinner() {
 }
 
 // serve makes calls without a network: each of n workers runs one after the other.
-func serve(n int, handler func()) {
-	prof := rpcprof.New(rpcprof.Config{Service: "target"})
+func serve(n int, handler func()) { serveAs("target", n, handler) }
+
+func serveAs(service string, n int, handler func()) {
+	prof := rpcprof.New(rpcprof.Config{Service: service})
 	method, conn := prof.Method("target.Target/Call"), prof.Conn(nil)
 	q := prof.Queue()
 	fmt.Println("ready")
@@ -215,6 +223,9 @@ func start(t *testing.T, kind string, env ...string) *exec.Cmd {
 	c := exec.Command(self)
 	c.Env = append(append(os.Environ(), targetEnv+"="+kind), env...)
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if slices.Contains(env, ownNamespace) {
+		c.SysProcAttr.Cloneflags = unix.CLONE_NEWPID
+	}
 	out, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

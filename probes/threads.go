@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rpcprof/toolkit/probes/bpf"
 	"github.com/rpcprof/toolkit/rpcprof/profile"
 )
 
@@ -17,10 +19,11 @@ import (
 // from a later one with the same id.
 type threadStat struct {
 	tid        int
+	own        uint32 // its id as the process itself sees it, in its namespace
 	comm       string
-	start      uint64
-	user, sys  int64 // ticks
-	run, runq  int64 // ns
+	start      uint64 // ticks since boot
+	user, sys  int64  // ns, of ticks
+	run, runq  int64  // ns
 	vol, invol int64
 }
 
@@ -30,20 +33,18 @@ type threadKey struct {
 }
 
 // threadTable follows the threads of a process over a window. A thread that ends
-// in it keeps what it was last seen with.
+// in it keeps what it was last seen with; where the kernel tells of its end, what it
+// had used then.
 type threadTable struct {
 	pid         int
 	first, last map[threadKey]threadStat
+	tids        map[uint32]uint32 // by the id the process itself sees, where that is another one
 }
 
 func newThreadTable(pid int) *threadTable {
-	t := &threadTable{pid: pid, last: map[threadKey]threadStat{}}
+	t := &threadTable{pid: pid, last: map[threadKey]threadStat{}, tids: map[uint32]uint32{}}
 	t.update()
-	t.first = t.last
-	t.last = map[threadKey]threadStat{}
-	for k, v := range t.first {
-		t.last[k] = v
-	}
+	t.first = maps.Clone(t.last)
 	return t
 }
 
@@ -60,9 +61,78 @@ func (t *threadTable) update() {
 		}
 		s, ok := readThread(t.pid, tid)
 		if ok {
-			t.last[threadKey{tid, s.start}] = s
+			t.note(s)
 		}
 	}
+}
+
+func (t *threadTable) note(s threadStat) {
+	t.last[threadKey{s.tid, s.start}] = s
+	if s.own != uint32(s.tid) {
+		t.tids[s.own] = uint32(s.tid)
+	}
+}
+
+// global gives the id under which the kernel's events and /proc here have a thread
+// that the process itself calls own: in a container they differ.
+func (t *threadTable) global(own uint32) uint32 {
+	if tid, ok := t.tids[own]; ok {
+		return tid
+	}
+	return own
+}
+
+// ids are those of all threads that were seen.
+func (t *threadTable) ids() []int {
+	out := make([]int, 0, len(t.last))
+	for k := range t.last {
+		out = append(out, k.tid)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// ended notes what a thread had used when it ended.
+func (t *threadTable) ended(e *bpf.ProgramsEvent) {
+	s := threadStat{
+		tid: int(e.Tid), own: e.State, comm: comm(e.Who), start: e.Start / uint64(tick),
+		run: int64(e.Call), runq: int64(e.Received), vol: int64(e.Slot), invol: int64(e.Conn),
+	}
+	// The kernel's own sums are of ticks; /proc shows them in proportion to the exact
+	// run time (cputime_adjust, kernel/sched/cputime.c), and so are they here.
+	s.user = s.run
+	if all := e.Wake + e.End; all > 0 {
+		s.user = int64(float64(s.run) * float64(e.Wake) / float64(all))
+		s.sys = s.run - s.user
+	}
+	t.note(s)
+}
+
+// userShares are the parts of their CPU time that threads spent outside the kernel.
+type userShares map[uint32]float64
+
+// of gives a thread's, or that of the whole process where the thread was not seen.
+func (u userShares) of(tid uint32) float64 {
+	if s, ok := u[tid]; ok {
+		return s
+	}
+	return u[0]
+}
+
+func (t *threadTable) userShares() userShares {
+	out := userShares{0: 1}
+	var user, all int64
+	for _, th := range t.threads() {
+		run := th.CPUUserNS + th.CPUKernelNS
+		if run > 0 {
+			out[uint32(th.TID)] = float64(th.CPUUserNS) / float64(run)
+		}
+		user, all = user+th.CPUUserNS, all+run
+	}
+	if all > 0 {
+		out[0] = float64(user) / float64(all)
+	}
+	return out
 }
 
 func readThread(pid, tid int) (threadStat, bool) {
@@ -71,7 +141,7 @@ func readThread(pid, tid int) (threadStat, bool) {
 	if err != nil {
 		return threadStat{}, false
 	}
-	s := threadStat{tid: tid}
+	s := threadStat{tid: tid, own: uint32(tid)}
 	// The name is in parentheses and may contain anything, so cut at the last one.
 	open, shut := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || shut < open {
@@ -84,6 +154,7 @@ func readThread(pid, tid int) (threadStat, bool) {
 	}
 	s.user, _ = strconv.ParseInt(f[11], 10, 64)
 	s.sys, _ = strconv.ParseInt(f[12], 10, 64)
+	s.user, s.sys = s.user*tick, s.sys*tick
 	s.start, _ = strconv.ParseUint(f[19], 10, 64)
 	if b, err := os.ReadFile(dir + "schedstat"); err == nil {
 		_, _ = fmt.Sscan(string(b), &s.run, &s.runq)
@@ -98,6 +169,11 @@ func readThread(pid, tid int) (threadStat, bool) {
 				s.vol = n
 			case "nonvoluntary_ctxt_switches":
 				s.invol = n
+			case "NSpid": // from here inwards, the last is the process's own
+				if ids := strings.Fields(v); len(ids) > 0 {
+					n, _ := strconv.ParseUint(ids[len(ids)-1], 10, 32)
+					s.own = uint32(n)
+				}
 			}
 		}
 	}
@@ -128,7 +204,7 @@ func (t *threadTable) threads() []profile.Thread {
 			TID: k.tid, Comm: b.comm, RunqNS: b.runq - a.runq,
 			Voluntary: b.vol - a.vol, Involuntary: b.invol - a.invol,
 		}
-		user, sys, run := (b.user-a.user)*tick, (b.sys-a.sys)*tick, b.run-a.run
+		user, sys, run := max(0, b.user-a.user), max(0, b.sys-a.sys), b.run-a.run
 		switch {
 		case run <= 0:
 			th.CPUUserNS, th.CPUKernelNS = user, sys

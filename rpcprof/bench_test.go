@@ -5,13 +5,18 @@ import (
 	"testing"
 )
 
+var (
+	traceID = [16]byte{1}
+	spanID  = [8]byte{2}
+)
+
 // one records a call with all that the library takes, every stamp read from the
 // clock for itself.
 func one(p *Profiler, m *Method, conn *Conn, q *Queue, w *Role) {
 	c := p.Begin(m, conn, 0)
 	c.Request(64, 0, 1, 0, 1)
 	c.Enqueue(q)
-	c.Trace([16]byte{1}, [8]byte{2})
+	c.Trace(traceID, spanID)
 	c.Start(w, 0)
 	c.Stamp(Handler)
 	c.Stamp(Handled)
@@ -45,6 +50,15 @@ func recordFull(b *testing.B, p *Profiler, methods int) {
 func BenchmarkRecordFull(b *testing.B) {
 	p := New(Config{})
 	defer p.Close()
+	recordFull(b, p, 1)
+}
+
+// The same with the runtime's clock, as where the time stamp counter cannot be used.
+func BenchmarkRecordFullNanotime(b *testing.B) {
+	p := New(Config{})
+	defer p.Close()
+	defer startClock()
+	stopClock()
 	recordFull(b, p, 1)
 }
 
@@ -82,7 +96,7 @@ func BenchmarkRecordBatch8(b *testing.B) {
 				c := p.Begin(m, conn, recv)
 				c.Request(64, 0, 1, n, batch)
 				c.Enqueue(q)
-				c.Trace([16]byte{1}, [8]byte{2})
+				c.Trace(traceID, spanID)
 				calls[n] = c
 			}
 			for _, c := range calls[:n] {
@@ -124,7 +138,7 @@ func BenchmarkRecord4096InFlight(b *testing.B) {
 		c := ring[i%len(ring)]
 		c.Request(64, 0, 1, 0, 1)
 		c.Enqueue(q)
-		c.Trace([16]byte{1}, [8]byte{2})
+		c.Trace(traceID, spanID)
 		c.Start(w, 0)
 		c.Stamp(Handler)
 		c.Stamp(Handled)

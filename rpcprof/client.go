@@ -17,10 +17,7 @@ func (p *Profiler) BeginClient(ctx context.Context, m *Method, at int64) *Call {
 	if m == nil || m.side != segment.Client {
 		return nil
 	}
-	var parent uint64
-	if in, id := p.within(ctx); in != nil {
-		parent = id
-	}
+	_, parent := find(ctx)
 	c := p.begin(m, nil, at, parent)
 	if c == nil {
 		return nil

@@ -35,9 +35,10 @@ func (c *Call) Context(ctx context.Context) context.Context {
 	return &callContext{ctx, c, c.rec.Call}
 }
 
-// within gives the call being served that a context belongs to, else the one that
-// the calling goroutine serves, and its id; nil where there is none.
-func (p *Profiler) within(ctx context.Context) (*Call, uint64) {
+// find gives the call being served that a context belongs to, else the one that
+// the calling goroutine serves, and its id; nil where there is none. It may be
+// another Profiler's of the process.
+func find(ctx context.Context) (*Call, uint64) {
 	if ctx != nil {
 		if in, ok := ctx.Value(callKey{}).(*callContext); ok {
 			if atomic.LoadUint64(&in.call.slot.Call) == in.id {
@@ -46,10 +47,18 @@ func (p *Profiler) within(ctx context.Context) (*Call, uint64) {
 			return nil, 0 // it has ended
 		}
 	}
-	if p == nil {
+	live := profilers.Load()
+	if live == nil {
 		return nil, 0
 	}
-	return p.served()
+	for _, w := range *live {
+		if p := w.Value(); p != nil {
+			if c, id := p.served(); c != nil {
+				return c, id
+			}
+		}
+	}
+	return nil, 0
 }
 
 // served gives the call that the calling goroutine serves.
@@ -64,10 +73,14 @@ func (p *Profiler) served() (*Call, uint64) {
 			continue
 		}
 		n := atomic.LoadUint32(&b[i].Slot)
-		if n >= p.callSlots || int(n/chunkSize) >= int(p.nchunks.Load()) {
-			return nil, 0
+		if n >= p.callSlots {
+			return nil, 0 // a role: it serves no call now
 		}
-		c := p.call(n)
+		k := p.chunks[n/chunkSize].Load()
+		if k == nil {
+			return nil, 0 // only one who may write the segment can have put that there
+		}
+		c := &k.calls[n%chunkSize]
 		// The index may hold a goroutine that has died; its address lives on.
 		if atomic.LoadUint64(&c.slot.G) != g || atomic.LoadUint64(&c.slot.Goid) != p.off.goid(getg()) {
 			return nil, 0

@@ -25,7 +25,7 @@ func (s *shard) keepSlow(k *keeper, r *segment.Record, wall, at int64) {
 		for i := range set.Records {
 			mark64(&set.Records[i].Seq, 0)
 		}
-		set.Minute = number
+		set.Minute = number + 1
 		*k = keeper{least: -1, until: (number + 1) * minute}
 	}
 	if at < k.until-minute {

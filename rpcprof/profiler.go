@@ -2,7 +2,6 @@ package rpcprof
 
 import (
 	"errors"
-	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -33,6 +32,7 @@ type Profiler struct {
 	number    uint32 // tells apart several profilers of one process
 	err       error
 	shards    []shard
+	own       int // how many of them are one P's; the last is shared
 	callSlots uint32
 	nchunks   atomic.Int32
 	chunks    [maxChunks]atomic.Pointer[chunk]
@@ -120,9 +120,13 @@ func New(cfg Config) *Profiler {
 	}
 	p.callSlots = w.Header.CallSlots
 	p.shards = make([]shard, len(w.Shards))
+	if !raceEnabled {
+		p.own = len(p.shards) - 1
+	}
 	for i := range p.shards {
 		s := &p.shards[i]
 		s.Shard, s.id, s.mask = w.Shards[i], i, uint64(len(w.Shards[i].Ring)-1)
+		s.base = segment.CallID(p.number, i, 0)
 		s.keep = make([]keeper, len(w.Methods))
 	}
 	for i := int(w.Header.SlotCap) - 1; i >= int(p.callSlots); i-- {
@@ -188,149 +192,4 @@ func (p *Profiler) Now() int64 {
 		return 0
 	}
 	return Now()
-}
-
-// Method is a method that is served or called, by its fully qualified name.
-type Method struct {
-	p    *Profiler
-	id   uint32
-	side segment.Side
-	name string
-}
-
-type methodKey struct {
-	name string
-	side segment.Side
-}
-
-// Method gives the served method of that name, such as "orders.Orders/Get". Look
-// it up once and keep it; a look-up takes a lock. Names beyond the bound share
-// "_other".
-func (p *Profiler) Method(name string) *Method { return p.method(name, segment.Server) }
-
-// Client gives the called method of that name, for BeginClient.
-func (p *Profiler) Client(name string) *Method { return p.method(name, segment.Client) }
-
-func (p *Profiler) method(name string, side segment.Side) *Method {
-	if p == nil || p.seg == nil {
-		return nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	k := methodKey{name, side}
-	if m := p.methods[k]; m != nil {
-		return m
-	}
-	m := p.add(name, side)
-	if m == nil {
-		return p.other[side]
-	}
-	p.methods[k] = m
-	return m
-}
-
-// add enters a name into the table, nil where that is full.
-func (p *Profiler) add(name string, side segment.Side) *Method {
-	id, ok := p.seg.AddMethod(name, side)
-	if !ok {
-		return nil
-	}
-	return &Method{p: p, id: id, side: side, name: name}
-}
-
-// Name is the method's name.
-func (m *Method) Name() string {
-	if m == nil {
-		return ""
-	}
-	return m.name
-}
-
-// Queue is where calls wait for a worker.
-type Queue struct {
-	p  *Profiler
-	id uint32
-	n  atomic.Int32
-}
-
-// Queue makes a queue. Its workers are the roles made by its Worker method.
-func (p *Profiler) Queue() *Queue {
-	if p == nil || p.seg == nil {
-		return nil
-	}
-	return &Queue{p: p, id: p.queues.Add(1)}
-}
-
-// Worker makes the calling goroutine a worker of the queue until the Role is closed.
-func (q *Queue) Worker() *Role {
-	if q == nil || q.p == nil {
-		return nil
-	}
-	r := q.p.role(segment.KindWorker, 0, q.id)
-	if r != nil {
-		r.workers = &q.n
-		q.n.Add(1)
-	}
-	return r
-}
-
-// Conn is one connection of the service.
-type Conn struct {
-	p      *Profiler
-	id     uint32
-	cookie uint64
-}
-
-// Conn enters a connection. nc may be nil where there is none; its socket is
-// only asked for its cookie, by which the kernel's events name it.
-func (p *Profiler) Conn(nc net.Conn) *Conn {
-	if p == nil || p.seg == nil {
-		return nil
-	}
-	c := segment.Conn{OpenedNS: Now()}
-	if nc != nil {
-		describe(&c, nc)
-	}
-	return &Conn{p: p, id: p.seg.OpenConn(c), cookie: c.Cookie}
-}
-
-// describe asks a connection what it is. What its own methods make of that, such
-// as a panic where it is nil inside, does not reach the service.
-func describe(c *segment.Conn, nc net.Conn) {
-	defer func() { _ = recover() }()
-	setText(c.Local[:], nc.LocalAddr())
-	setText(c.Remote[:], nc.RemoteAddr())
-	c.Cookie = socketCookie(nc)
-}
-
-func setText(b []byte, a net.Addr) {
-	if a != nil {
-		copy(b[:len(b)-1], a.String())
-	}
-}
-
-// Reader makes the calling goroutine the connection's reader until the Role is closed.
-func (c *Conn) Reader() *Role { return c.role(segment.KindReader) }
-
-// Writer makes the calling goroutine the connection's writer until the Role is closed.
-func (c *Conn) Writer() *Role { return c.role(segment.KindWriter) }
-
-func (c *Conn) role(k segment.Kind) *Role {
-	if c == nil || c.p == nil {
-		return nil
-	}
-	r := c.p.role(k, c.id, 0)
-	if r != nil {
-		c.p.seg.SetConnRole(c.id, k, r.index)
-	}
-	return r
-}
-
-// Close marks the connection closed.
-func (c *Conn) Close() {
-	if c == nil || c.p == nil {
-		return
-	}
-	c.p.seg.CloseConn(c.id)
-	runtime.KeepAlive(c.p) // which keeps the segment mapped
 }

@@ -59,8 +59,7 @@ func (s Span) End() {
 		atomic.AddUint64(&p.seg.Header.LostCalls, 1)
 		return
 	}
-	sh.Head.Seq++
-	r.Call = segment.CallID(p.number, sh.id, sh.Head.Seq)
+	r.Call = sh.newID()
 	sh.record(&r, uint8(segment.Region))
 	p.unpin(sh)
 }
@@ -83,30 +82,6 @@ func Go(ctx context.Context, f func()) {
 		}
 		f()
 	}()
-}
-
-// find gives the call of a context, else that of the calling goroutine.
-func find(ctx context.Context) (*Call, uint64) {
-	if ctx != nil {
-		if in, ok := ctx.Value(callKey{}).(*callContext); ok {
-			if atomic.LoadUint64(&in.call.slot.Call) == in.id {
-				return in.call, in.id
-			}
-			return nil, 0
-		}
-	}
-	live := profilers.Load()
-	if live == nil {
-		return nil, 0
-	}
-	for _, w := range *live {
-		if p := w.Value(); p != nil {
-			if c, id := p.served(); c != nil {
-				return c, id
-			}
-		}
-	}
-	return nil, 0
 }
 
 // names are looked up without a lock, and added by replacing the whole.

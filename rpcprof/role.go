@@ -6,6 +6,34 @@ import (
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
 
+// Queue is where calls wait for a worker.
+type Queue struct {
+	p  *Profiler
+	id uint32
+	n  atomic.Int32
+}
+
+// Queue makes a queue. Its workers are the roles made by its Worker method.
+func (p *Profiler) Queue() *Queue {
+	if p == nil || p.seg == nil {
+		return nil
+	}
+	return &Queue{p: p, id: p.queues.Add(1)}
+}
+
+// Worker makes the calling goroutine a worker of the queue until the Role is closed.
+func (q *Queue) Worker() *Role {
+	if q == nil || q.p == nil {
+		return nil
+	}
+	r := q.p.role(segment.KindWorker, 0, q.id)
+	if r != nil {
+		r.workers = &q.n
+		q.n.Add(1)
+	}
+	return r
+}
+
 // Role is a goroutine that serves many calls: a connection's reader or writer,
 // or a queue's worker. What delays it is charged to the calls that wait for it.
 // A Role belongs to the goroutine that made it.

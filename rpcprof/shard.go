@@ -18,6 +18,8 @@ type shard struct {
 	lock  atomic.Uint32 // of the shared shard, and of all under the race detector
 	mask  uint64
 	id    int
+	base  uint64   // of the ids of its calls
+	seq   uint64   // how many it has given out
 	keep  []keeper // by method
 	nfree int
 	free  [cacheSize]*Call
@@ -27,12 +29,17 @@ type shard struct {
 // pin takes the shard of the current P. It gives nil when the shared shard is
 // busy, which can only be where GOMAXPROCS was raised after New.
 func (p *Profiler) pin() *shard {
-	id := procPin()
-	shared := len(p.shards) - 1
-	if id < shared && !raceEnabled {
+	if id := procPin(); id < p.own {
 		return &p.shards[id]
+	} else {
+		return p.pinShared(id)
 	}
-	s := &p.shards[min(id, shared)]
+}
+
+// pinShared takes the shard that those without one of their own share, and under
+// the race detector any.
+func (p *Profiler) pinShared(id int) *shard {
+	s := &p.shards[min(id, len(p.shards)-1)]
 	for range 1000 {
 		if s.lock.CompareAndSwap(0, 1) {
 			return s
@@ -43,10 +50,16 @@ func (p *Profiler) pin() *shard {
 }
 
 func (p *Profiler) unpin(s *shard) {
-	if raceEnabled || s.id == len(p.shards)-1 {
+	if s.id >= p.own {
 		s.lock.Store(0)
 	}
 	procUnpin()
+}
+
+// newID gives a call's id, which no other call of the process has.
+func (s *shard) newID() uint64 {
+	s.seq++
+	return s.base | s.seq&(1<<44-1)
 }
 
 // last is the last stage's end, by side.
@@ -67,12 +80,13 @@ func (s *shard) record(r *segment.Record, side uint8) {
 			continue
 		}
 		// A shared stamp may be a little older than the one before it.
-		t[i] = max(t[i], at)
+		now := max(t[i], at)
+		t[i] = now
 		// A stage is counted only where both its stamps were taken.
 		if t[i-1] != 0 {
-			add(&h[i-1], t[i]-at)
+			add(&h[i-1], now-at)
 		}
-		at = t[i]
+		at = now
 	}
 	wall := at - t[0]
 	add(&h[segment.HistTotal], wall)
@@ -103,6 +117,14 @@ func add(h *segment.Histogram, ns int64) {
 // take gives a free call: the P's own, else from the pool. It gives nil when
 // there is none with a slot.
 func (p *Profiler) take(s *shard) *Call {
+	if n := s.nfree - 1; uint(n) < cacheSize {
+		s.nfree = n
+		return s.free[n]
+	}
+	return p.takeMore(s)
+}
+
+func (p *Profiler) takeMore(s *shard) *Call {
 	if s.nfree == 0 {
 		for c := p.free.pop(p); c != nil; {
 			next := c.next
@@ -122,6 +144,15 @@ func (p *Profiler) take(s *shard) *Call {
 // give returns a call; a full cache sends half of it to the pool. Calls without
 // a slot are kept apart, so that those with one are preferred.
 func (p *Profiler) give(s *shard, c *Call) {
+	if n := s.nfree; c.number < p.callSlots && uint(n) < cacheSize {
+		s.free[n] = c
+		s.nfree = n + 1
+		return
+	}
+	p.giveMore(s, c)
+}
+
+func (p *Profiler) giveMore(s *shard, c *Call) {
 	if c.number >= p.callSlots {
 		p.extra.push(c)
 		return

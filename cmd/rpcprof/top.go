@@ -73,23 +73,42 @@ func inFlight(files []*segment.File) ([]profile.InFlight, error) {
 		if err != nil {
 			return nil, err
 		}
-		var ts unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-			return nil, err
-		}
-		now := ts.Nano()
-		for _, s := range slots {
-			if s.Kind != segment.KindCall || int(s.Method) >= len(methods) {
-				continue
+		now := monotonicNow()
+		h := f.Header()
+		for i := range slots {
+			if s := &slots[i]; s.Kind == segment.KindCall && int(s.Method) < len(methods) {
+				out = append(out, slotInFlight(&h, methods, &s.Slot, now))
 			}
-			out = append(out, profile.InFlight{
-				Call: s.Call, Method: methods[s.Method].NameString(), Side: methods[s.Method].Side.String(), Stage: segment.StageName(methods[s.Method].Side, s.Stage), Goid: s.Goid,
-				AgeNS: max(0, now-s.Stamps[0]), StageAgeNS: max(0, now-s.Since()),
-			})
 		}
 	}
 	slices.SortFunc(out, func(a, b profile.InFlight) int { return cmp.Compare(b.AgeNS, a.AgeNS) })
 	return out, nil
+}
+
+// monotonicNow is the segments' clock.
+func monotonicNow() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // fails for no clock that every kernel has
+	return ts.Nano()
+}
+
+func slotInFlight(h *segment.Header, methods []segment.Method, s *segment.Slot, now int64) profile.InFlight {
+	m := &methods[s.Method]
+	c := profile.InFlight{
+		Call: s.Call, Method: m.NameString(), Side: m.Side.String(), Stage: segment.StageName(m.Side, s.Stage),
+		AgeNS: max(0, now-s.Stamps[0]), StageAgeNS: max(0, now-s.Since()),
+	}
+	switch {
+	case s.G == 0: // the id is of the one that had it last
+	case h.Flags&segment.FlagThreads == 0:
+		c.Goid = s.Goid
+	default:
+		c.TID = uint32(s.Goid)
+	}
+	if r := int(s.Region) - 1; r >= 0 && r < len(methods) {
+		c.Region = methods[r].NameString()
+	}
+	return c
 }
 
 // page is the view: how many calls are in which stage, then the oldest.
@@ -111,19 +130,31 @@ func (t *topCmd) page(calls []profile.InFlight) string {
 	slices.SortFunc(keys, func(a, b key) int {
 		return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a.method, b.method), cmp.Compare(a.stage, b.stage))
 	})
-	fmt.Fprintf(&b, "%-50s %-8s %9s\n", "METHOD", "STAGE", "CALLS")
+	fmt.Fprintf(&b, "%-50s %-11s %9s\n", "METHOD", "STAGE", "CALLS")
 	for _, k := range keys[:min(len(keys), t.Limit)] {
-		fmt.Fprintf(&b, "%-50s %-8s %9d\n", cut(k.method, 50), k.stage, n[k])
+		fmt.Fprintf(&b, "%-50s %-11s %9d\n", cut(k.method, 50), k.stage, n[k])
 	}
-	fmt.Fprintf(&b, "\n%-50s %-8s %9s %9s %9s\n", "OLDEST", "STAGE", "AGE", "IN STAGE", "GOROUTINE")
+	region := ""
+	if slices.ContainsFunc(calls, func(c profile.InFlight) bool { return c.Region != "" }) {
+		region = "  REGION"
+	}
+	fmt.Fprintf(&b, "\n%-50s %-11s %9s %9s %9s%s\n", "OLDEST", "STAGE", "AGE", "IN STAGE", "RUNS ON", region)
 	for _, c := range calls[:min(len(calls), t.Limit)] {
-		g := "-"
-		if c.Goid != 0 && c.Stage != "queue" {
-			g = fmt.Sprint(c.Goid)
-		}
-		fmt.Fprintf(&b, "%-50s %-8s %9s %9s %9s\n", cut(c.Method, 50), c.Stage, age(c.AgeNS), age(c.StageAgeNS), g)
+		line := fmt.Sprintf("%-50s %-11s %9s %9s %9s  %s", cut(c.Method, 50), c.Stage, age(c.AgeNS), age(c.StageAgeNS), runsOn(c), cut(c.Region, 24))
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	return b.String()
+}
+
+// runsOn says which goroutine or thread has a call.
+func runsOn(c profile.InFlight) string {
+	switch {
+	case c.Goid != 0:
+		return fmt.Sprintf("g%d", c.Goid)
+	case c.TID != 0:
+		return fmt.Sprintf("t%d", c.TID)
+	}
+	return "-"
 }
 
 func cut(s string, n int) string {

@@ -75,6 +75,17 @@ func thousands(n int64) string {
 	return s
 }
 
+// size writes a number of bytes.
+func size(n float64) string {
+	for _, unit := range []string{"B", "KiB", "MiB"} {
+		if n < 1024 {
+			return strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0") + " " + unit
+		}
+		n /= 1024
+	}
+	return fmt.Sprintf("%.1f GiB", n)
+}
+
 // shorten keeps the end of a long name, which says more than its beginning.
 func shorten(s string, n int) string {
 	r := []rune(s)

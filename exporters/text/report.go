@@ -34,7 +34,9 @@ func Write(w io.Writer, r blame.Report, o Options) error {
 	p.verdicts(r)
 	p.methods(r.Profile)
 	p.bars(r.Profile)
+	p.batch(r.Profile)
 	p.threads(r.Profile)
+	p.cost(r.Profile)
 	p.interrupts(r.Profile)
 	p.inFlight(r.Profile)
 	p.footer(r.Profile)
@@ -182,6 +184,22 @@ func (p *page) bars(pr *profile.Profile) {
 	}
 }
 
+// batch tells how messages that came in one read waited for each other.
+func (p *page) batch(pr *profile.Profile) {
+	b := &pr.Batch
+	if b.MessagesPerRead < 1.1 || len(b.WaitByPositionNS) < 2 {
+		return
+	}
+	p.title(fmt.Sprintf("Reads brought %.1f messages each; wait in the queue by position, and what of it for those before", b.MessagesPerRead))
+	var all, mates strings.Builder
+	for i, ns := range b.WaitByPositionNS {
+		fmt.Fprintf(&all, " %9s", blame.Duration(ns))
+		fmt.Fprintf(&mates, " %9s", blame.Duration(b.MatesWaitNS[i]))
+	}
+	p.line("  waited %s", all.String())
+	p.line("  mates  %s", mates.String())
+}
+
 // inside lists what has a name in the handlers of a set.
 func (p *page) inside(s *profile.Set) {
 	for i, in := range s.Inside {
@@ -218,6 +236,35 @@ func (p *page) threads(pr *profile.Profile) {
 	for _, t := range pr.Threads[:min(len(pr.Threads), 5)] {
 		p.line("%9d %-16s %-8s %9s %9s %9s %10s %10s", t.TID, shorten(t.Comm, 16), t.Role, blame.Duration(t.CPUUserNS), blame.Duration(t.CPUKernelNS),
 			blame.Duration(t.RunqNS), thousands(t.Voluntary), thousands(t.Involuntary))
+	}
+}
+
+// cost says what a call takes of the CPUs, and what of the Go runtime.
+func (p *page) cost(pr *profile.Profile) {
+	c := pr.CPU
+	if c.UserNSPerCall+c.KernelNSPerCall > 0 {
+		p.line("A call takes %s of CPU in user mode and %s in the kernel; interrupts on top %s.",
+			blame.Duration(c.UserNSPerCall), blame.Duration(c.KernelNSPerCall), blame.Duration(c.IRQNSPerCall))
+	}
+	var measured []string
+	for _, m := range pr.Methods {
+		if m.CPUSamples > 0 && len(measured) < 4 {
+			measured = append(measured, fmt.Sprintf("%s %s", shorten(m.Method, 32), blame.Duration(m.CPUPerCallNS)))
+		}
+	}
+	if len(measured) > 0 {
+		p.wrapped("CPU of its worker's thread: ", "  ", strings.Join(measured, ", ")+".")
+	}
+	r := pr.Runtime
+	if r == nil {
+		return
+	}
+	p.wrapped("", "  ", fmt.Sprintf("Go runtime in %s: %s GC cycles, %s of pauses, %s of assists, %s of marking; heap %s, %s goroutines.",
+		blame.Duration(r.WindowNS), thousands(r.GCCycles), blame.Duration(r.GCPauseNS), blame.Duration(r.GCAssistNS), blame.Duration(r.GCMarkNS),
+		size(float64(r.HeapBytes)), thousands(r.Goroutines)))
+	if r.Calls > 0 {
+		p.wrapped("", "  ", fmt.Sprintf("A call allocates %.1f objects, %s; %.1f switches of goroutines and %.1f of threads.",
+			r.AllocObjectsPerCall, size(r.AllocBytesPerCall), r.GoroutineSwitchesPerCall, r.OSSwitchesPerCall))
 	}
 }
 

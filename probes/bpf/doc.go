@@ -6,4 +6,4 @@
 // an event means is decided by package probes.
 package bpf
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror" -target amd64 -type event -type total Programs rpcprof.bpf.c -- -I/usr/include/x86_64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror" -target amd64 -type event -type total -type pending Programs rpcprof.bpf.c -- -I/usr/include/x86_64-linux-gnu

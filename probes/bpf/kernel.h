@@ -15,11 +15,36 @@ struct thread_struct {
 	unsigned long fsbase;
 };
 
+/* The size counts: an index into an array of them is not relocated. */
+struct upid {
+	int nr;
+	void *ns;
+};
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+};
+
+struct sched_entity {
+	__u64 sum_exec_runtime;
+};
+
+struct sched_info {
+	unsigned long long run_delay;
+};
+
 struct task_struct {
 	unsigned int __state;
+	struct sched_entity se;
+	struct sched_info sched_info;
 	unsigned int in_iowait : 1;
 	int pid;
 	int tgid;
+	struct pid *thread_pid;
+	__u64 utime, stime;
+	unsigned long nvcsw, nivcsw;
+	__u64 start_boottime;
 	char comm[16];
 	struct thread_struct thread;
 };

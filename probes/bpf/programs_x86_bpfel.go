@@ -56,7 +56,9 @@ type ProgramsEvent struct {
 	UserStack   int32
 	KernelStack int32
 	Cpu         uint32
-	Vector      uint32
+	Vector      uint16
+	Profiler    uint8
+	_           [1]byte
 	WhoTgid     uint32
 	WhoTid      uint32
 	Who         [16]int8
@@ -67,14 +69,15 @@ type ProgramsPending struct {
 	Start uint64
 	Wake  uint64
 	Tag   struct {
-		_     structs.HostLayout
-		Call  uint64
-		Slot  uint32
-		Conn  uint32
-		Stage uint8
-		Kind  uint8
-		Found uint8
-		_     [5]byte
+		_        structs.HostLayout
+		Call     uint64
+		Slot     uint32
+		Conn     uint32
+		Stage    uint8
+		Kind     uint8
+		Found    uint8
+		Profiler uint8
+		_        [4]byte
 	}
 	State       uint32
 	Syscall     int32
@@ -107,7 +110,6 @@ const (
 	ProgramsProgOnCallFunctionSingleExit  = "on_call_function_single_exit"
 	ProgramsProgOnDataReady               = "on_data_ready"
 	ProgramsProgOnExit                    = "on_exit"
-	ProgramsProgOnFork                    = "on_fork"
 	ProgramsProgOnIrqEntry                = "on_irq_entry"
 	ProgramsProgOnIrqExit                 = "on_irq_exit"
 	ProgramsProgOnIrqWorkEntry            = "on_irq_work_entry"
@@ -123,16 +125,19 @@ const (
 	ProgramsProgOnWakeup                  = "on_wakeup"
 	ProgramsProgOnWakeupNew               = "on_wakeup_new"
 	ProgramsProgOnWaking                  = "on_waking"
+	ProgramsVarByThread                   = "by_thread"
 	ProgramsVarG_goid                     = "g_goid"
 	ProgramsVarG_m                        = "g_m"
+	ProgramsVarGoroutines                 = "goroutines"
 	ProgramsVarIndexAddr                  = "index_addr"
 	ProgramsVarIndexBits                  = "index_bits"
 	ProgramsVarM_curg                     = "m_curg"
+	ProgramsVarProfilers                  = "profilers"
 	ProgramsVarSlotCap                    = "slot_cap"
 	ProgramsVarSlotsAddr                  = "slots_addr"
 	ProgramsVarStackBudget                = "stack_budget"
-	ProgramsVarTagging                    = "tagging"
 	ProgramsVarTarget                     = "target"
+	ProgramsVarThreadsToo                 = "threads_too"
 	ProgramsVarTlsOff                     = "tls_off"
 	ProgramsVarUnusedEvent                = "unused_event"
 	ProgramsVarUnusedTotal                = "unused_total"
@@ -186,7 +191,6 @@ type ProgramsProgramSpecs struct {
 	OnCallFunctionSingleExit  *ebpf.ProgramSpec `ebpf:"on_call_function_single_exit"`
 	OnDataReady               *ebpf.ProgramSpec `ebpf:"on_data_ready"`
 	OnExit                    *ebpf.ProgramSpec `ebpf:"on_exit"`
-	OnFork                    *ebpf.ProgramSpec `ebpf:"on_fork"`
 	OnIrqEntry                *ebpf.ProgramSpec `ebpf:"on_irq_entry"`
 	OnIrqExit                 *ebpf.ProgramSpec `ebpf:"on_irq_exit"`
 	OnIrqWorkEntry            *ebpf.ProgramSpec `ebpf:"on_irq_work_entry"`
@@ -221,16 +225,19 @@ type ProgramsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProgramsVariableSpecs struct {
+	ByThread    *ebpf.VariableSpec `ebpf:"by_thread"`
 	G_goid      *ebpf.VariableSpec `ebpf:"g_goid"`
 	G_m         *ebpf.VariableSpec `ebpf:"g_m"`
+	Goroutines  *ebpf.VariableSpec `ebpf:"goroutines"`
 	IndexAddr   *ebpf.VariableSpec `ebpf:"index_addr"`
 	IndexBits   *ebpf.VariableSpec `ebpf:"index_bits"`
 	M_curg      *ebpf.VariableSpec `ebpf:"m_curg"`
+	Profilers   *ebpf.VariableSpec `ebpf:"profilers"`
 	SlotCap     *ebpf.VariableSpec `ebpf:"slot_cap"`
 	SlotsAddr   *ebpf.VariableSpec `ebpf:"slots_addr"`
 	StackBudget *ebpf.VariableSpec `ebpf:"stack_budget"`
-	Tagging     *ebpf.VariableSpec `ebpf:"tagging"`
 	Target      *ebpf.VariableSpec `ebpf:"target"`
+	ThreadsToo  *ebpf.VariableSpec `ebpf:"threads_too"`
 	TlsOff      *ebpf.VariableSpec `ebpf:"tls_off"`
 	UnusedEvent *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedTotal *ebpf.VariableSpec `ebpf:"unused_total"`
@@ -281,16 +288,19 @@ func (m *ProgramsMaps) Close() error {
 //
 // It can be passed to LoadProgramsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProgramsVariables struct {
+	ByThread    *ebpf.Variable `ebpf:"by_thread"`
 	G_goid      *ebpf.Variable `ebpf:"g_goid"`
 	G_m         *ebpf.Variable `ebpf:"g_m"`
+	Goroutines  *ebpf.Variable `ebpf:"goroutines"`
 	IndexAddr   *ebpf.Variable `ebpf:"index_addr"`
 	IndexBits   *ebpf.Variable `ebpf:"index_bits"`
 	M_curg      *ebpf.Variable `ebpf:"m_curg"`
+	Profilers   *ebpf.Variable `ebpf:"profilers"`
 	SlotCap     *ebpf.Variable `ebpf:"slot_cap"`
 	SlotsAddr   *ebpf.Variable `ebpf:"slots_addr"`
 	StackBudget *ebpf.Variable `ebpf:"stack_budget"`
-	Tagging     *ebpf.Variable `ebpf:"tagging"`
 	Target      *ebpf.Variable `ebpf:"target"`
+	ThreadsToo  *ebpf.Variable `ebpf:"threads_too"`
 	TlsOff      *ebpf.Variable `ebpf:"tls_off"`
 	UnusedEvent *ebpf.Variable `ebpf:"unused_event"`
 	UnusedTotal *ebpf.Variable `ebpf:"unused_total"`
@@ -306,7 +316,6 @@ type ProgramsPrograms struct {
 	OnCallFunctionSingleExit  *ebpf.Program `ebpf:"on_call_function_single_exit"`
 	OnDataReady               *ebpf.Program `ebpf:"on_data_ready"`
 	OnExit                    *ebpf.Program `ebpf:"on_exit"`
-	OnFork                    *ebpf.Program `ebpf:"on_fork"`
 	OnIrqEntry                *ebpf.Program `ebpf:"on_irq_entry"`
 	OnIrqExit                 *ebpf.Program `ebpf:"on_irq_exit"`
 	OnIrqWorkEntry            *ebpf.Program `ebpf:"on_irq_work_entry"`
@@ -332,7 +341,6 @@ func (p *ProgramsPrograms) Close() error {
 		p.OnCallFunctionSingleExit,
 		p.OnDataReady,
 		p.OnExit,
-		p.OnFork,
 		p.OnIrqEntry,
 		p.OnIrqExit,
 		p.OnIrqWorkEntry,

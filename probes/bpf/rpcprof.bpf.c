@@ -4,7 +4,7 @@
 /* What the kernel knows about the calls of one process: when its threads were
  * off the CPU and why, which interrupts ran on top of them, and when data came
  * in on its sockets. Each event is tagged here, as it happens, with the call of
- * the goroutine that the thread was running. */
+ * the goroutine that the thread was running, or of the thread itself. */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -12,17 +12,22 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Set by the loader. Offsets come from the segment's header, where the target's
- * library has found and verified them. */
+/* Set by the loader. Offsets come from a segment's header, where the target's
+ * library has found and verified them; they are the process's, while each
+ * profiler in it has an index and slots of its own. With as many profilers as the
+ * loader says, the verifier takes the rest of each loop out. */
+#define PROFILERS 4
 const volatile __u32 target = 0;
-const volatile __u32 tagging = 0; /* the segment has goroutine offsets */
-const volatile __u64 index_addr = 0, slots_addr = 0;
-const volatile __u32 index_bits = 1, slot_cap = 0;
+const volatile __u32 profilers = 0;
+const volatile __u64 index_addr[PROFILERS] = {}, slots_addr[PROFILERS] = {};
+const volatile __u32 index_bits[PROFILERS] = {}, slot_cap[PROFILERS] = {};
+const volatile __u32 by_thread[PROFILERS] = {}; /* its calls run on threads, by id */
+const volatile __u32 goroutines = 0, threads_too = 0; /* what any of them runs calls on */
 const volatile __s32 tls_off = 0;
 const volatile __u32 g_m = 0, g_goid = 0, m_curg = 0;
 const volatile __u32 stack_budget = 100; /* pairs of stacks per CPU in 100 ms */
 
-enum kind { OFF_CPU = 1, HARD_IRQ, SOFT_IRQ, DATA_READY, THREAD_NEW, THREAD_EXIT };
+enum kind { OFF_CPU = 1, HARD_IRQ, SOFT_IRQ, DATA_READY, THREAD_EXIT };
 enum flag { PREEMPTED = 1, IOWAIT = 2 };
 
 struct event {
@@ -37,7 +42,9 @@ struct event {
 	__u32 state;
 	__s32 syscall; /* -1: not in one */
 	__s32 user_stack, kernel_stack; /* < 0: none */
-	__u32 cpu, vector;
+	__u32 cpu;
+	__u16 vector;
+	__u8 profiler; /* whose call it is, by place */
 	__u32 who_tgid, who_tid; /* who ran instead */
 	char who[16];
 };
@@ -46,7 +53,7 @@ const struct event *unused_event __attribute__((unused));
 struct tag {
 	__u64 call;
 	__u32 slot, conn;
-	__u8 stage, kind, found;
+	__u8 stage, kind, found, profiler;
 };
 
 /* What is remembered of a thread that is off the CPU: with the thread, so that
@@ -166,22 +173,22 @@ struct entry {
 
 /* The first half of a slot (rpcprof/segment/layout.go). */
 struct slot {
-	__u64 call, g, goid;
+	__u64 call, g, goid; /* where calls run on threads both are the thread's id */
 	__u32 method;
 	__u8 stage, kind;
 	__u16 flags;
-	__u64 stage_start;
+	__u64 parent;
 	__u32 conn, worker, queue, tid;
 };
 
-static __always_inline void follow(__u64 g, __u64 goid, struct tag *t)
+static __always_inline void follow(__u32 i, __u64 g, __u64 goid, struct tag *t)
 {
 	struct entry bucket[4];
 	struct slot s;
 	__u32 slot = ~0U;
 
-	__u64 b = (g * 0x9E3779B97F4A7C15ULL) >> (64 - index_bits);
-	if (bpf_probe_read_user(bucket, sizeof(bucket), (void *)(index_addr + b * sizeof(bucket))))
+	__u64 b = (g * 0x9E3779B97F4A7C15ULL) >> (64 - index_bits[i]);
+	if (bpf_probe_read_user(bucket, sizeof(bucket), (void *)(index_addr[i] + b * sizeof(bucket))))
 		return;
 	if (bucket[0].g == g)
 		slot = bucket[0].slot;
@@ -191,9 +198,9 @@ static __always_inline void follow(__u64 g, __u64 goid, struct tag *t)
 		slot = bucket[2].slot;
 	else if (bucket[3].g == g)
 		slot = bucket[3].slot;
-	if (slot >= slot_cap)
+	if (slot >= slot_cap[i])
 		return;
-	if (bpf_probe_read_user(&s, sizeof(s), (void *)(slots_addr + (__u64)slot * 128)))
+	if (bpf_probe_read_user(&s, sizeof(s), (void *)(slots_addr[i] + (__u64)slot * 128)))
 		return;
 	/* A goroutine's address is used again after it has died. */
 	if (s.g != g || s.goid != goid || s.kind == 0)
@@ -204,33 +211,67 @@ static __always_inline void follow(__u64 g, __u64 goid, struct tag *t)
 	t->stage = s.stage;
 	t->kind = s.kind;
 	t->found = 1;
+	t->profiler = i;
 }
 
-/* Finds the call of the goroutine that the current thread runs, through the
- * thread's fs base: goroutines migrate, so thread ids would not do. */
-static __always_inline void find(struct task_struct *task, struct tag *t)
+/* Finds the goroutine that the current thread runs, through the thread's fs base:
+ * goroutines migrate, so thread ids would not do. */
+static __always_inline bool goroutine(struct task_struct *task, __u64 *out, __u64 *id)
 {
 	__u64 g = 0, goid = 0, m = 0;
 
-	__builtin_memset(t, 0, sizeof(*t));
-	if (!tagging)
-		return;
 	__u64 fs = task->thread.fsbase;
 	if (bpf_probe_read_user(&g, sizeof(g), (void *)(fs + tls_off)) || !g)
-		return;
+		return 0;
 	if (bpf_probe_read_user(&goid, sizeof(goid), (void *)(g + g_goid)))
-		return;
+		return 0;
 	if (!goid) {
 		/* The scheduler's stack or a signal's, which have no id: the goroutine it
 		 * works for is m.curg. */
 		if (bpf_probe_read_user(&m, sizeof(m), (void *)(g + g_m)) || !m)
-			return;
+			return 0;
 		if (bpf_probe_read_user(&g, sizeof(g), (void *)(m + m_curg)) || !g)
-			return;
+			return 0;
 		if (bpf_probe_read_user(&goid, sizeof(goid), (void *)(g + g_goid)) || !goid)
-			return;
+			return 0;
 	}
-	follow(g, goid, t);
+	*out = g;
+	*id = goid;
+	return 1;
+}
+
+/* The thread's id as the process itself sees it, in its own namespace. */
+static __always_inline __u64 thread_id(struct task_struct *task)
+{
+	struct pid *p = task->thread_pid;
+	__u32 level = BPF_CORE_READ(p, level);
+	int nr = 0;
+
+	bpf_probe_read_kernel(&nr, sizeof(nr), &p->numbers[level].nr);
+	return nr;
+}
+
+/* Finds the call that the current thread serves: the first profiler whose index
+ * leads to a slot that holds it. */
+static __always_inline void find(struct task_struct *task, struct tag *t)
+{
+	__u64 g = 0, goid = 0, tid = 0;
+
+	__builtin_memset(t, 0, sizeof(*t));
+	if (goroutines && !goroutine(task, &g, &goid))
+		g = 0;
+	if (threads_too)
+		tid = thread_id(task);
+	for (__u32 i = 0; i < PROFILERS; i++) {
+		if (i >= profilers)
+			break;
+		__u64 k = by_thread[i] ? tid : g;
+		if (!k)
+			continue;
+		follow(i, k, by_thread[i] ? tid : goid, t);
+		if (t->found)
+			break;
+	}
 }
 
 static __always_inline struct event *reserve(void)
@@ -252,6 +293,7 @@ static __always_inline void set_tag(struct event *e, const struct tag *t)
 	e->conn = t->conn;
 	e->stage = t->stage;
 	e->slot_kind = t->kind;
+	e->profiler = t->profiler;
 }
 
 static __always_inline void take_stacks(void *ctx, struct pending *p, __u64 now)
@@ -346,8 +388,10 @@ static __always_inline void switched_in(struct cpu *c, struct task_struct *next,
 	__u64 start = p->start, runnable = p->flags & PREEMPTED ? start : p->wake;
 	p->start = 0;
 	/* A thread that runs no call may still be what calls wait for: the one that
-	 * would have found the goroutine runnable. Its wait for a CPU counts then. */
-	if (!p->tag.found && (!runnable || now - runnable < SHORT_WAIT))
+	 * would have found the goroutine runnable. Its wait for a CPU counts then. Where
+	 * calls run on threads every wait does: that it was off the CPU is what tells
+	 * that a call did not run, though its slot could not be read. */
+	if (!p->tag.found && !threads_too && (!runnable || now - runnable < SHORT_WAIT))
 		return;
 	struct event *e = reserve();
 	if (!e)
@@ -413,27 +457,6 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 	return 0;
 }
 
-static __always_inline void thread_event(struct task_struct *p, __u8 kind)
-{
-	if (p->tgid != target)
-		return;
-	struct event *e = reserve();
-	if (!e)
-		return;
-	e->kind = kind;
-	e->tid = p->pid;
-	e->start = bpf_ktime_get_ns();
-	BPF_CORE_READ_STR_INTO(&e->who, p, comm);
-	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
-}
-
-SEC("tp_btf/sched_process_fork")
-int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
-{
-	thread_event(child, THREAD_NEW);
-	return 0;
-}
-
 /* A new thread has run nothing, so no call waits for it yet; but storage made
  * for a task of this name before must not speak for it. */
 SEC("tp_btf/sched_wakeup_new")
@@ -447,10 +470,29 @@ int BPF_PROG(on_wakeup_new, struct task_struct *p)
 	return 0;
 }
 
+/* What a thread that ends has used in all: one that came and went between two
+ * looks at /proc is seen nowhere else. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *p)
 {
-	thread_event(p, THREAD_EXIT);
+	if (p->tgid != target)
+		return 0;
+	struct event *e = reserve();
+	if (!e)
+		return 0;
+	e->kind = THREAD_EXIT;
+	e->tid = p->pid;
+	e->start = p->start_boottime;
+	e->wake = p->utime;
+	e->end = p->stime;
+	e->call = p->se.sum_exec_runtime;
+	if (bpf_core_field_exists(p->sched_info.run_delay))
+		e->received = p->sched_info.run_delay;
+	e->slot = p->nvcsw;
+	e->conn = p->nivcsw;
+	e->state = thread_id(p);
+	BPF_CORE_READ_STR_INTO(&e->who, p, comm);
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 

@@ -3,6 +3,8 @@ package symbols
 import (
 	"os"
 
+	"github.com/ianlancetaylor/demangle"
+
 	"github.com/rpcprof/toolkit/rpcprof/profile"
 )
 
@@ -43,9 +45,19 @@ func (i *image) frames(pc uint64) []profile.Frame {
 		i.syms = readSymtab(i.elf)
 	}
 	if name := i.syms.find(pc); name != "" {
-		return []profile.Frame{{Func: name}}
+		return []profile.Frame{{Func: readable(name)}}
 	}
 	return nil
+}
+
+// maxReadable bounds a demangled name: a mangled one can stand for one that is
+// exponentially longer.
+const maxReadable = 10 // as a power of two
+
+// readable is the name as it stands in the source: of C++ and Rust without its
+// parameters, any other as it is.
+func readable(name string) string {
+	return demangle.Filter(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoTemplateParams, demangle.MaxLength(maxReadable))
 }
 
 // liveMemory is the memory of the process, by its real addresses.

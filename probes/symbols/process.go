@@ -136,17 +136,20 @@ func (p *Process) resolve(pc uint64) []profile.Frame {
 	if !ok {
 		return []profile.Frame{{Func: unknown}}
 	}
+	name := strings.ToValidUTF8(strings.Trim(m.name[strings.LastIndexByte(m.name, '/')+1:], "[]"), "\uFFFD")
 	if i := p.image(m); i != nil {
 		if out := i.frames(pc); out != nil {
+			for k := range out {
+				out[k].Module = name
+			}
 			return out
 		}
 	}
 	// The mapping's name is better than nothing: [vdso] or [libc.so.6].
-	name := strings.Trim(m.name[strings.LastIndexByte(m.name, '/')+1:], "[]")
 	if name == "" {
 		return []profile.Frame{{Func: unknown}}
 	}
-	return []profile.Frame{{Func: "[" + strings.ToValidUTF8(name, "\uFFFD") + "]"}}
+	return []profile.Frame{{Func: "[" + name + "]", Module: name}}
 }
 
 func (p *Process) mapping(pc uint64) (mapping, bool) {

@@ -89,6 +89,7 @@ func (x *evidence) method(id uint32, calls []int, hits map[int][]hit, o Options)
 			walls = append(walls, j.wall)
 		}
 	}
+	m.CPUPerCallNS, m.CPUSamples = x.cpuPerCall(calls)
 	slices.Sort(walls)
 	m.P50NS, m.P99NS = quantile(walls, 0.50), quantile(walls, 0.99)
 	over := func(w int64) bool { return w > m.SlowThresholdNS }
@@ -148,35 +149,6 @@ func (x *evidence) slowest(p *Profile, hits map[int][]hit, n int) {
 			s.TraceID = fmt.Sprintf("%x", j.TraceID)
 		}
 		p.Slowest = append(p.Slowest, s)
-	}
-}
-
-// batches sums up how long messages of one read waited, by position.
-func (x *evidence) batches(p *Profile) {
-	const positions = 8
-	var sum, n [positions]int64
-	var calls, reads float64
-	for i := range x.calls {
-		j := &x.calls[i]
-		d := j.Stamps[segment.Dequeue]
-		if !j.whole || d == 0 || j.BatchOf == 0 || j.Side != segment.Server {
-			continue
-		}
-		calls++
-		reads += 1 / float64(j.BatchOf)
-		k := min(int(j.BatchPos), positions-1)
-		sum[k] += d - j.Stamps[segment.Recv]
-		n[k]++
-	}
-	p.Batch.WaitByPositionNS = []int64{}
-	if reads > 0 {
-		p.Batch.MessagesPerRead = calls / reads
-	}
-	for k := range sum {
-		if n[k] == 0 {
-			break
-		}
-		p.Batch.WaitByPositionNS = append(p.Batch.WaitByPositionNS, sum[k]/n[k])
 	}
 }
 

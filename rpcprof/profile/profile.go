@@ -34,6 +34,7 @@ type Frame struct {
 	File   string `json:"file,omitempty"` // full path, empty where unknown
 	Line   int    `json:"line,omitempty"`
 	Kernel bool   `json:"kernel,omitempty"`
+	Module string `json:"module,omitempty"` // the file it is of, such as "libc.so.6"; empty for the executable itself
 }
 
 // Stack is a list of frames, innermost first.
@@ -47,6 +48,7 @@ type Profile struct {
 	Window      Window       `json:"window"`
 	Methods     []Method     `json:"methods"`
 	CPU         CPU          `json:"cpu"`
+	Runtime     *Runtime     `json:"runtime,omitempty"` // the Go runtime's; nil where it was not read twice
 	Threads     []Thread     `json:"threads"`
 	Connections []Connection `json:"connections"`
 	InFlight    []InFlight   `json:"in_flight"`
@@ -92,6 +94,8 @@ type Method struct {
 	P50NS           int64                     `json:"p50_ns"`
 	P99NS           int64                     `json:"p99_ns"`
 	SlowThresholdNS int64                     `json:"slow_threshold_ns"`
+	CPUPerCallNS    int64                     `json:"cpu_per_call_ns"` // mean thread CPU time of the CPUSamples calls of which it was measured
+	CPUSamples      int                       `json:"cpu_samples"`
 	Typical         Set                       `json:"typical"`
 	Slow            Set                       `json:"slow"`
 }
@@ -178,6 +182,8 @@ type InFlight struct {
 	AgeNS      int64  `json:"age_ns"`
 	StageAgeNS int64  `json:"stage_age_ns"`
 	Goid       uint64 `json:"goid,omitempty"`
+	TID        uint32 `json:"tid,omitempty"`    // of the thread that runs it, where calls have threads of their own
+	Region     string `json:"region,omitempty"` // the part of the handler that it is in, where the owner marked it
 	Location   string `json:"location,omitempty"`
 }
 
@@ -191,13 +197,6 @@ type Slow struct {
 	WallNS  int64                       `json:"wall_ns"`
 	Stages  map[string]map[string]int64 `json:"stages"`
 	TraceID string                      `json:"trace_id,omitempty"`
-}
-
-// Batch tells how many messages a read brought and how long each waited for
-// those before it, by its position in the read.
-type Batch struct {
-	MessagesPerRead  float64 `json:"messages_per_read"`
-	WaitByPositionNS []int64 `json:"wait_by_position_ns"` // mean queue time; the last entry is for all further positions
 }
 
 // Interrupt is the time one interrupt took on one CPU.

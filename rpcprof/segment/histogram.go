@@ -26,16 +26,11 @@ const (
 
 // BucketFor gives the bucket of a duration in nanoseconds; negative ones count as 0.
 func BucketFor(ns int64) int {
-	if ns < 0 {
-		return 0
-	}
-	v := uint64(ns) >> histUnitShift
-	if v < 1<<histSubBits {
-		return int(v)
-	}
-	e := bits.Len64(v) - 1 - histSubBits
-	i := (e+1)<<histSubBits + int(v>>uint(e))&(1<<histSubBits-1)
-	return min(i, Buckets-1)
+	v := uint64(max(ns, 0)) >> histUnitShift
+	// Below 16 units each has a bucket; above, e is how far v must be shifted to lie
+	// within [16, 32), which gives sixteen buckets to each e.
+	e := uint(bits.Len64(v|1<<histSubBits)) - histSubBits - 1
+	return min(int(e<<histSubBits+uint(v>>e)), Buckets-1)
 }
 
 // BucketBounds gives the half-open range of a bucket in nanoseconds. The last

@@ -192,7 +192,7 @@ type Bucket [BucketEntries]IndexEntry
 // ShardHead begins each shard. A shard is written by one P at a time.
 type ShardHead struct {
 	Head   uint64 // records ever written; record i is in place i & (RingCap-1)
-	Seq    uint64 // call ids given out
+	Seq    uint64 // call ids given out, where the writer counts them here
 	Failed uint64 // records ever written to the shard's ring of failed calls
 	_      [13]uint64
 }

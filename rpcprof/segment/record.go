@@ -80,7 +80,7 @@ func (r *Record) SetServerTiming(t Timing) {
 // SlowSet is the slowest calls of one method in one minute, in no order; a Seq of 0
 // marks a place that is free or being written.
 type SlowSet struct {
-	Minute  int64 // of the clock
+	Minute  int64 // of the clock, plus one; 0 where there is none yet
 	_       [7]uint64
 	Records [SlowKept]Record
 }
