@@ -212,7 +212,10 @@ func (c *Capture) account(p *profile.Profile, e *profile.Evidence) {
 		if s.seg == nil { // what it lost until then is counted
 			continue
 		}
-		p.Lost.Calls += s.seg.Overwritten + s.seg.Torn
+		p.Lost.Calls += s.seg.Overwritten + s.seg.Torn + s.seg.Unknown
+		for _, what := range s.seg.Skipped() {
+			c.limit("%q writes what a later rpcprof understands: %s", s.name(), what)
+		}
 		if lost, _, _, _, err := s.seg.Counts(); err == nil {
 			p.Lost.Calls += lost
 		}
