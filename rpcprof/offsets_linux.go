@@ -65,7 +65,12 @@ type running struct {
 // held the right value by chance does so no longer.
 func searchOffsets() (o *offsets, err error) {
 	for range 5 {
-		if o, err = searchOnce(); err == nil {
+		// On a goroutine of its own: one that is locked to its thread, as the main
+		// goroutine is before main begins, stands in the m twice.
+		var wg sync.WaitGroup
+		wg.Go(func() { o, err = searchOnce() })
+		wg.Wait()
+		if err == nil {
 			return o, nil
 		}
 	}

@@ -181,3 +181,32 @@ rpcprof_lost_calls_total 0
 		t.Error(err)
 	}
 }
+
+// A call that is made has metrics of its own, also when its method is served here
+// too; parts of handlers have none.
+func TestClientSide(t *testing.T) {
+	p := rpcprof.New(rpcprof.Config{})
+	defer p.Close()
+	record(p, "a.A/Get", time.Millisecond)
+	c := p.BeginClient(t.Context(), p.Client("a.A/Get"), 0)
+	at := rpcprof.Now()
+	c.StampAt(rpcprof.Sent, at)
+	c.StampAt(rpcprof.Received, at+int64(2*time.Millisecond))
+	c.End(rpcprof.OK)
+	s := p.Begin(p.Method("a.A/Get"), nil, 0)
+	rpcprof.Region(s.Context(t.Context()), "part").End()
+	s.End(rpcprof.OK)
+	got := gather(t, p)
+	for k, want := range map[string]uint64{
+		key(CallDuration, "a.A/Get"): 2, key(ClientCallDuration, "a.A/Get"): 1, key(ClientStageDuration, "a.A/Get", "wire+server"): 1,
+	} {
+		if got[k] == nil || got[k].count != want {
+			t.Errorf("%s is %+v, not %d calls", k, got[k], want)
+		}
+	}
+	for k := range got {
+		if strings.Contains(k, "part") {
+			t.Errorf("a part of a handler is exported: %s", k)
+		}
+	}
+}

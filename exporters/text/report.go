@@ -292,8 +292,16 @@ func (p *page) inFlight(pr *profile.Profile) {
 	p.title(fmt.Sprintf("In flight at the end: %s", thousands(int64(len(pr.InFlight)))))
 	name := max(12, min(40, p.o.Width-75)) // leaves room for the line it waits in
 	for _, c := range pr.InFlight[:min(len(pr.InFlight), 5)] {
-		p.line("  %-*s in %-8s for %9s, began %9s ago  %s", name, shorten(inFlightTitle(c), name), c.Stage, blame.Duration(c.StageAgeNS), blame.Duration(c.AgeNS), c.Location)
+		p.line("  %-*s in %-8s for %9s, began %9s ago  %s", name, shorten(inFlightTitle(c), name), within(c), blame.Duration(c.StageAgeNS), blame.Duration(c.AgeNS), c.Location)
 	}
+}
+
+// within names the stage, and the region of a handler where the owner marked it.
+func within(c profile.InFlight) string {
+	if c.Region != "" && c.Stage == "handler" {
+		return shorten(c.Region, 16)
+	}
+	return c.Stage
 }
 
 func inFlightTitle(c profile.InFlight) string {

@@ -29,6 +29,7 @@ type Call struct {
 	Side    segment.Side // Server or Client
 	Outcome segment.Outcome
 	Stamps  [segment.Stamps]int64 // of its side, 0 where not taken
+	Region  string                // that its handler is in, of a call in flight
 	// Cut says that the last stamp is when the call was given up.
 	Cut      bool
 	Release  int64 // when its worker was free again, 0 where not known

@@ -160,7 +160,7 @@ func (x *evidence) inFlight(p *Profile) {
 		}
 		last := j.spans[len(j.spans)-1]
 		p.InFlight = append(p.InFlight, InFlight{
-			Call: j.ID, Method: x.Methods[j.Method], Side: j.Side.String(), Stage: last.stage,
+			Call: j.ID, Method: x.Methods[j.Method], Side: j.Side.String(), Stage: last.stage, Region: j.Region,
 			AgeNS: x.Window.EndNS - j.start(), StageAgeNS: x.Window.EndNS - last.start, Goid: j.Goid,
 		})
 	}

@@ -115,8 +115,12 @@ func (e *Evidence) Add(src *Source) Numbers {
 			e.Parts = append(e.Parts, Part{Call: s.Parent, Method: id, Side: side, Start: s.Stamps[0], End: e.Window.EndNS})
 			continue
 		}
+		region := ""
+		if r := s.Region - 1; int(r) < len(src.Methods) {
+			region = src.Methods[r].NameString()
+		}
 		e.Calls = append(e.Calls, Call{
-			ID: s.Call, Parent: s.Parent, Method: id, Side: side, Outcome: segment.Unfinished, Stamps: s.Stamps, Conn: n.Conn(s.Conn),
+			ID: s.Call, Parent: s.Parent, Method: id, Side: side, Outcome: segment.Unfinished, Region: region, Stamps: s.Stamps, Conn: n.Conn(s.Conn),
 			Queue: n.queueOf(s.Queue), Worker: n.worker(s.Worker), Goid: s.Goid, Offset: segment.NoOffset, TIDs: [3]uint32{0, s.TID, 0},
 		})
 	}
