@@ -55,7 +55,6 @@ func (c *Capture) describe(p *profile.Profile, e *profile.Evidence, bound []boun
 	if c.kern != nil && len(e.Calls) > 0 && !c.sawArrivals(e) {
 		c.limit("recv stages are missing: no data-ready was seen on the calls' sockets (TCP only)")
 	}
-	p.Limits = append([]string{}, c.limits...)
 }
 
 func (c *Capture) sawArrivals(e *profile.Evidence) bool { return len(e.Arrivals) > 0 }
