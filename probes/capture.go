@@ -14,6 +14,7 @@ import (
 	"github.com/rpcprof/toolkit/probes/symbols"
 	"github.com/rpcprof/toolkit/rpcprof/profile"
 	"github.com/rpcprof/toolkit/rpcprof/segment"
+	"github.com/rpcprof/toolkit/rpcprof/threads"
 )
 
 // Options of Attach.
@@ -50,7 +51,7 @@ type Capture struct {
 	kern     *kernel
 	samp     *sampler
 	proc     *symbols.Process
-	threads  *threadTable
+	threads  *threads.Table
 	host     map[int]cpuTimes
 	self     time.Duration
 	limits   []string
@@ -112,7 +113,7 @@ func Attach(pid int, o Options) (*Capture, error) {
 			return nil, fmt.Errorf("process %d: %w", pid, err)
 		}
 	}
-	c.threads = newThreadTable(pid)
+	c.threads = threads.New(pid)
 	c.host = readHost()
 	c.self = selfCPU()
 	c.start = monotonic()
@@ -210,7 +211,7 @@ func (c *Capture) Run(ctx context.Context) (ended bool) {
 		}
 		c.pollRecords()
 		if n%25 == 0 {
-			c.threads.update()
+			c.threads.Update()
 		}
 		if c.opts.Progress != nil && n%6 == 0 {
 			c.opts.Progress(c.progress())
@@ -322,13 +323,13 @@ func (c *Capture) Profile() *profile.Profile {
 			inFlight[i], _ = s.seg.Slots()
 		}
 	}
-	c.threads.update()
+	c.threads.Update()
 	host := hostShares(c.host, readHost())
 	var bpfNS uint64
 	if c.kern != nil {
 		bpfNS = c.kern.runtime()
 		c.kern.detach()
-		c.kern.collectPending(c.threads.ids(), end)
+		c.kern.collectPending(c.threads.IDs(), end)
 	}
 	if c.samp != nil {
 		c.samp.finish()

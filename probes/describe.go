@@ -33,7 +33,7 @@ func (c *Capture) describe(p *profile.Profile, e *profile.Evidence, bound []boun
 	}
 	t.Service = strings.Join(names, ", ")
 	p.Targets = []profile.Target{t}
-	c.describeThreads(p, e)
+	p.SetThreads(c.threads.Threads(), e, c.idleRoles())
 	byConn := map[uint32]int{}
 	for i := range e.Calls {
 		byConn[e.Calls[i].Conn]++
@@ -59,54 +59,9 @@ func (c *Capture) describe(p *profile.Profile, e *profile.Evidence, bound []boun
 
 func (c *Capture) sawArrivals(e *profile.Evidence) bool { return len(e.Arrivals) > 0 }
 
-// finished gives the ends of the calls that the process's CPU time is divided by:
-// those it served, or, where it serves none, those it made.
-func finished(e *profile.Evidence) []int64 {
-	var ends [segment.Client + 1][]int64
-	for i := range e.Calls {
-		if c := &e.Calls[i]; c.Outcome != segment.Unfinished && c.Side <= segment.Client {
-			ends[c.Side] = append(ends[c.Side], slices.Max(c.Stamps[:]))
-		}
-	}
-	if len(ends[segment.Server]) > 0 {
-		return ends[segment.Server]
-	}
-	return ends[segment.Client]
-}
-
-// roleCounts are how often calls name a thread in each role.
-type roleCounts struct{ reader, worker, writer int }
-
-// role is the one they name it in most.
-func (n roleCounts) role() string {
-	switch most := max(n.reader, n.worker, n.writer); {
-	case most == 0:
-		return "runtime"
-	case n.worker == most:
-		return segment.KindWorker.String()
-	case n.reader == most:
-		return segment.KindReader.String()
-	}
-	return segment.KindWriter.String()
-}
-
-// describeThreads gives each thread the role in which calls have named it most. A
-// thread that no call names may yet be one of a service on threads that waits for
-// calls; goroutines are on whatever thread they were put on last.
-func (c *Capture) describeThreads(p *profile.Profile, e *profile.Evidence) {
-	by := map[uint32]*roleCounts{}
-	at := func(tid uint32) *roleCounts {
-		if by[tid] == nil {
-			by[tid] = &roleCounts{}
-		}
-		return by[tid]
-	}
-	for i := range e.Calls {
-		t := e.Calls[i].TIDs
-		at(t[0]).reader++
-		at(t[1]).worker++
-		at(t[2]).writer++
-	}
+// idleRoles are the roles of threads that have one of their own, of a service that
+// runs its calls on threads.
+func (c *Capture) idleRoles() map[uint32]segment.Kind {
 	idle := map[uint32]segment.Kind{}
 	for _, s := range c.services {
 		for _, r := range s.roles {
@@ -115,30 +70,7 @@ func (c *Capture) describeThreads(p *profile.Profile, e *profile.Evidence) {
 			}
 		}
 	}
-	p.Threads = c.threads.threads()
-	var all, user, kernel, top2 int64
-	for i := range p.Threads {
-		th := &p.Threads[i]
-		n := at(uint32(th.TID))
-		th.Role, th.Calls = n.role(), n.worker
-		if k := idle[uint32(th.TID)]; *n == (roleCounts{}) && k != segment.KindFree {
-			th.Role = k.String()
-		}
-		user, kernel = user+th.CPUUserNS, kernel+th.CPUKernelNS
-		if i < 2 {
-			top2 += th.CPUUserNS + th.CPUKernelNS
-		}
-	}
-	all = user + kernel
-	if w := p.Window.EndNS - p.Window.StartNS; w > 0 {
-		p.CPU.BusyCores = float64(all) / float64(w)
-	}
-	if all > 0 {
-		p.CPU.Top2Share = float64(top2) / float64(all)
-	}
-	if n := int64(len(finished(e))); n > 0 {
-		p.CPU.UserNSPerCall, p.CPU.KernelNSPerCall = user/n, kernel/n
-	}
+	return idle
 }
 
 // locateInFlight tells where the calls still in flight were last seen parked, or are
@@ -193,7 +125,7 @@ func (c *Capture) account(p *profile.Profile, e *profile.Evidence) {
 			onCalls[[2]uint32{ev.Cpu, v}] += ns
 			sum += ns
 		}
-		if n := int64(len(finished(e))); n > 0 {
+		if n := int64(len(e.Finished())); n > 0 {
 			p.CPU.IRQNSPerCall = sum / n
 		}
 		p.Interrupts = c.kern.interrupts(onCalls)
@@ -237,7 +169,7 @@ func (c *Capture) runtime(p *profile.Profile, e *profile.Evidence) *profile.Runt
 			c.limit("the Go runtime's own readings are missing: %v", err)
 			continue
 		}
-		if r := profile.RuntimeOf(samples, p.Window, finished(e), switches); r != nil {
+		if r := profile.RuntimeOf(samples, p.Window, e.Finished(), switches); r != nil {
 			return r
 		}
 	}

@@ -136,7 +136,7 @@ func (c *Capture) addKernel(e *profile.Evidence) map[uint32][]wait {
 			c.offCPU(e, ev, c.ownerOf(ev), votes, stackOf(ev).index, stackOf(ev).kernel)
 			waits[ev.Tid] = append(waits[ev.Tid], wait{int64(ev.Start), int64(ev.End), first, len(e.Intervals)})
 		case kindThreadExit:
-			c.threads.ended(ev)
+			ended(c.threads, ev)
 		}
 	}
 	return waits

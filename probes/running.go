@@ -31,7 +31,7 @@ func (c *Capture) ownThreads(e *profile.Evidence, calls []profile.Call, slots []
 	still := map[uint64]uint32{}
 	for i := range slots {
 		if sl := &slots[i]; sl.Kind == segment.KindCall && sl.G != 0 {
-			still[sl.Call] = c.threads.global(uint32(sl.G))
+			still[sl.Call] = c.threads.Global(uint32(sl.G))
 		}
 	}
 	for i := range calls {
@@ -72,7 +72,7 @@ func (c *Capture) addRunning(e *profile.Evidence, bound []boundCall, waits map[u
 	for _, ws := range waits {
 		slices.SortFunc(ws, func(a, b wait) int { return cmp.Compare(a.start, b.start) })
 	}
-	user := c.threads.userShares()
+	user := sharesOf(c.threads)
 	for _, b := range bound {
 		if b.from < e.Window.StartNS || b.unsettled && !c.kern.pendingKnown {
 			continue

@@ -177,14 +177,14 @@ func (c *Capture) renumber(s *service, slots []segment.SlotState) {
 	for i := range s.records {
 		r := &s.records[i]
 		r.Call, r.Parent = s.call(r.Call), s.call(r.Parent)
-		r.RecvTID, r.HandlerTID, r.WriteTID = c.threads.global(r.RecvTID), c.threads.global(r.HandlerTID), c.threads.global(r.WriteTID)
+		r.RecvTID, r.HandlerTID, r.WriteTID = c.threads.Global(r.RecvTID), c.threads.Global(r.HandlerTID), c.threads.Global(r.WriteTID)
 	}
 	for i := range slots {
 		sl := &slots[i]
-		sl.Call, sl.Parent, sl.TID = s.call(sl.Call), s.call(sl.Parent), c.threads.global(sl.TID)
+		sl.Call, sl.Parent, sl.TID = s.call(sl.Call), s.call(sl.Parent), c.threads.Global(sl.TID)
 	}
 	for i, r := range s.roles {
-		r.TID = c.threads.global(r.TID)
+		r.TID = c.threads.Global(r.TID)
 		s.roles[i] = r
 	}
 }

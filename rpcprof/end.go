@@ -30,7 +30,6 @@ func (c *Call) end(o Outcome) {
 	if o == segment.Unfinished || o >= segment.Outcomes {
 		o = Error
 	}
-	c.rec.Outcome = o
 	c.lastly(o)
 	c.live = false
 	closed := p.closed.Load()
@@ -44,8 +43,7 @@ func (c *Call) end(o Outcome) {
 		return
 	}
 	if !closed {
-		c.rec.Stamps = c.slot.Stamps
-		s.record(&c.rec, c.side)
+		s.record(&c.rec, &c.slot.Stamps, o, c.side)
 	}
 	c.leave()
 	p.give(s, c)

@@ -18,9 +18,10 @@ type keeper struct {
 
 // keepSlow keeps a call among its method's slowest of the minute, in place of the
 // fastest of them. With n calls in a minute it comes to that some 8 × ln(n) times.
-func (s *shard) keepSlow(k *keeper, r *segment.Record, wall, at int64) {
+// The method is not taken from r, which is in memory that others may write.
+func (s *shard) keepSlow(k *keeper, method uint32, r *segment.Record, wall, at int64) {
 	number := at / minute
-	set := s.Slow(r.Method, number)
+	set := s.Slow(method, number)
 	if at >= k.until {
 		for i := range set.Records {
 			mark64(&set.Records[i].Seq, 0)
@@ -66,9 +67,8 @@ func (s *shard) keepFailed(r *segment.Record) {
 // after has not seen it half written.
 func put(to, from *segment.Record) {
 	mark64(&to.Seq, 0)
-	seq := from.Seq
-	from.Seq = 0
-	*to = *from
-	from.Seq = seq
-	store64(&to.Seq, seq)
+	r := *from
+	r.Seq = 0
+	*to = r
+	store64(&to.Seq, from.Seq)
 }

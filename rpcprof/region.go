@@ -49,7 +49,7 @@ func (s Span) End() {
 		atomic.StoreUint32(&slot.Region, s.outer)
 	}
 	r := segment.Record{
-		Parent: s.id, Method: s.name.id, Outcome: OK, Offset: segment.NoOffset,
+		Parent: s.id, Method: s.name.id, Offset: segment.NoOffset,
 		Stamps: [segment.Stamps]int64{s.start, Now()},
 	}
 	g := getg()
@@ -60,7 +60,7 @@ func (s Span) End() {
 		return
 	}
 	r.Call = sh.newID()
-	sh.record(&r, uint8(segment.Region))
+	sh.record(&r, &r.Stamps, OK, uint8(segment.Region))
 	p.unpin(sh)
 }
 

@@ -68,42 +68,47 @@ var last = [segment.Sides]int{
 	segment.Region: int(segment.Ended), segment.Task: int(segment.Ended),
 }
 
-// record appends a finished call to the ring and the histograms. The head is
-// stored last: a record at or beyond it is never read, and one that the writer
-// may have come round to is discarded by the reader.
-func (s *shard) record(r *segment.Record, side uint8) {
+// record appends a finished call, with its stamps and outcome, to the ring and the
+// histograms. The head is stored last: a record at or beyond it is never read, and
+// one that the writer may have come round to is discarded by the reader.
+//
+// The record is copied first and what was stored a moment ago is stored again: a
+// load that is wider than a store before it waits until that has left the processor.
+func (s *shard) record(r *segment.Record, stamps *[segment.Stamps]int64, o Outcome, side uint8) {
+	head := s.Head.Head
+	to := &s.Ring[head&s.mask]
+	*to = *r
+	to.Seq, to.Outcome = head+1, o
 	h := s.Hists(r.Method)
-	t := &r.Stamps
-	at := t[0]
-	for i := 1; i <= last[side&3]; i++ {
-		if t[i] == 0 {
-			continue
+	start := stamps[0]
+	at := start
+	to.Stamps[0] = at
+	for i, n := 1, last[side&3]; i <= n; i++ {
+		t := stamps[i]
+		if t != 0 {
+			// A shared stamp may be a little older than the one before it.
+			t = max(t, at)
+			// A stage is counted only where both its stamps were taken.
+			if stamps[i-1] != 0 {
+				add(&h[i-1], t-at)
+			}
+			at = t
 		}
-		// A shared stamp may be a little older than the one before it.
-		now := max(t[i], at)
-		t[i] = now
-		// A stage is counted only where both its stamps were taken.
-		if t[i-1] != 0 {
-			add(&h[i-1], now-at)
-		}
-		at = now
+		to.Stamps[i] = t
 	}
-	wall := at - t[0]
+	wall := at - start
 	add(&h[segment.HistTotal], wall)
 	if side == uint8(segment.Client) {
-		if st, ok := r.ServerTiming(); ok {
+		if st, ok := to.ServerTiming(); ok {
 			add(&h[segment.HistServer], st.Total())
 		}
 	}
-	head := s.Head.Head
-	r.Seq = head + 1
-	s.Ring[head&s.mask] = *r
 	mark64(&s.Head.Head, head+1) // the next record, over the oldest, comes after it
 	if k := &s.keep[r.Method]; wall > k.least || at >= k.until {
-		s.keepSlow(k, r, wall, at)
+		s.keepSlow(k, r.Method, to, wall, at)
 	}
-	if r.Outcome != OK {
-		s.keepFailed(r)
+	if o != OK {
+		s.keepFailed(to)
 	}
 }
 
