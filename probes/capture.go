@@ -344,6 +344,7 @@ func (c *Capture) Profile() *profile.Profile {
 	c.describe(p, ev, bound)
 	p.Runtime = c.runtime(p, ev)
 	c.account(p, ev)
+	p.Limits = append([]string{}, c.limits...) // last: all of these may add to them
 	return p
 }
 

@@ -55,7 +55,6 @@ func (c *Capture) describe(p *profile.Profile, e *profile.Evidence, bound []boun
 	if c.kern != nil && len(e.Calls) > 0 && !c.sawArrivals(e) {
 		c.limit("recv stages are missing: no data-ready was seen on the calls' sockets (TCP only)")
 	}
-	p.Limits = append([]string{}, c.limits...)
 }
 
 func (c *Capture) sawArrivals(e *profile.Evidence) bool { return len(e.Arrivals) > 0 }
@@ -144,7 +143,10 @@ func (c *Capture) account(p *profile.Profile, e *profile.Evidence) {
 		if s.seg == nil { // what it lost until then is counted
 			continue
 		}
-		p.Lost.Calls += s.seg.Overwritten + s.seg.Torn
+		p.Lost.Calls += s.seg.Overwritten + s.seg.Torn + s.seg.Unknown
+		for _, what := range s.seg.Skipped() {
+			c.limit("%q writes what a later rpcprof understands: %s", s.name(), what)
+		}
 		if lost, _, _, _, err := s.seg.Counts(); err == nil {
 			p.Lost.Calls += lost
 		}

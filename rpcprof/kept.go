@@ -18,13 +18,13 @@ type keeper struct {
 
 // keepSlow keeps a call among its method's slowest of the minute, in place of the
 // fastest of them. With n calls in a minute it comes to that some 8 × ln(n) times.
-func (s *shard) keepSlow(k *keeper, r *segment.Record, wall, at int64) {
+// The method is not taken from r, which is in memory that others may write.
+func (s *shard) keepSlow(k *keeper, method uint32, r *segment.Record, wall, at int64) {
 	number := at / minute
-	set := s.Slow(r.Method, number)
+	set := s.Slow(method, number)
 	if at >= k.until {
-		store64(&set.Records[0].Seq, 0)
 		for i := range set.Records {
-			store64(&set.Records[i].Seq, 0)
+			mark64(&set.Records[i].Seq, 0)
 		}
 		set.Minute = number + 1
 		*k = keeper{least: -1, until: (number + 1) * minute}
@@ -66,7 +66,7 @@ func (s *shard) keepFailed(r *segment.Record) {
 // put writes a record over another. A reader that sees the same number before and
 // after has not seen it half written.
 func put(to, from *segment.Record) {
-	store64(&to.Seq, 0)
+	mark64(&to.Seq, 0)
 	r := *from
 	r.Seq = 0
 	*to = r

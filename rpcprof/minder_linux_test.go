@@ -96,7 +96,7 @@ func TestOff(t *testing.T) {
 	t.Setenv("RPCPROF", "off")
 	p := New(Config{})
 	defer p.Close()
-	if p.Err() == nil || ours(t) != files || runtime.NumGoroutine() != goroutines || p.Now() != 0 {
+	if p.Err() == nil || ours(t) != files || runtime.NumGoroutine() > goroutines || p.Now() != 0 {
 		t.Errorf("off is not off: %v", p.Err())
 	}
 	if c := p.Begin(p.Method("m"), p.Conn(nil), 0); c != nil {
@@ -144,6 +144,7 @@ func TestThreadCPU(t *testing.T) {
 		if measure(func() {
 			done := make(chan bool)
 			go func() { spin(want / 10); done <- true }()
+			time.Sleep(time.Microsecond) // where the other is done already, there is no waiting for it
 			<-done
 		}) == 0 {
 			withheld++

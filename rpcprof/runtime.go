@@ -92,7 +92,7 @@ func (r *runtimeReader) publish() {
 
 	to := &r.seg.Runtime[r.n%uint64(len(r.seg.Runtime))]
 	r.n++
-	store64(&to.Seq, 0)
+	mark64(&to.Seq, 0)
 	*to = s
 	store64(&to.Seq, r.n)
 }

@@ -103,9 +103,9 @@ func (s *shard) record(r *segment.Record, stamps *[segment.Stamps]int64, o Outco
 			add(&h[segment.HistServer], st.Total())
 		}
 	}
-	store64(&s.Head.Head, head+1)
+	mark64(&s.Head.Head, head+1) // the next record, over the oldest, comes after it
 	if k := &s.keep[r.Method]; wall > k.least || at >= k.until {
-		s.keepSlow(k, to, wall, at)
+		s.keepSlow(k, r.Method, to, wall, at)
 	}
 	if o != OK {
 		s.keepFailed(to)

@@ -8,3 +8,7 @@ package rpcprof
 // which costs a call some 6 ns each time and is of no use here.
 func store64(p *uint64, v uint64) { *p = v }
 func store32(p *uint32, v uint32) { *p = v }
+
+// mark64 is store64 of a word that says that what follows it is being written: no
+// later store is seen before it either.
+func mark64(p *uint64, v uint64) { *p = v }

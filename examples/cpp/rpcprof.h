@@ -90,7 +90,7 @@ enum {
 	RPCPROF_MAX_CONNS = 1 << 16,
 	RPCPROF_MAX_SLOTS = 1 << 18,
 	RPCPROF_MAX_SHARDS = 1024,
-	RPCPROF_MAX_RING = 1 << 20,
+	RPCPROF_MAX_RING = 1 << 20, /* of all shards together */
 	RPCPROF_CLOCK_MONOTONIC = 1
 };
 #define RPCPROF_MAX_FILE_SIZE (UINT64_C(2) << 30)
@@ -466,6 +466,8 @@ static inline void rpcprof_sizes_(struct rpcprof_header *h, const struct rpcprof
 	o.ring = rpcprof_size_(o.ring, def, RPCPROF_MAX_RING);
 	while (ring < o.ring)
 		ring *= 2;
+	while (ring > RPCPROF_MAX_RING / o.shards)
+		ring /= 2;
 	o.ring = ring;
 	/* What is over the largest file goes: finished calls, then methods. */
 	for (rpcprof_layout_(h, &o); h->file_size > RPCPROF_MAX_FILE_SIZE && o.methods > 1; rpcprof_layout_(h, &o)) {

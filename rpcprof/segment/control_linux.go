@@ -85,6 +85,7 @@ func Ask(ctx context.Context, pid int, seq, kind, arg uint32) (Control, error) {
 		if err := readInto(f, 0, &c); err != nil {
 			return c, err
 		}
+		sanitize(c.Message[:])
 		if c.Answer == id && c.Status != StatusRunning {
 			break
 		}
@@ -94,7 +95,6 @@ func Ask(ctx context.Context, pid int, seq, kind, arg uint32) (Control, error) {
 		case <-tick.C:
 		}
 	}
-	sanitize(c.Message[:])
 	if c.Status != StatusDone {
 		return c, fmt.Errorf("process %d: %w: %s", pid, ErrDeclined, c.MessageString())
 	}

@@ -1,5 +1,5 @@
 // Package segment is the shared memory in which a service publishes its calls,
-// and the only place that knows its layout.
+// and the only place that knows its layout, which FORMAT.md describes byte by byte.
 //
 // A Writer makes a sealed memfd named "rpcprof" and fills it: the methods and
 // connections, what every call is doing now (slots), which goroutine does it

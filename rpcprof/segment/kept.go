@@ -5,68 +5,25 @@ import (
 	"slices"
 )
 
-// maxKept bounds what Kept reads, in bytes.
-const maxKept = 64 << 20
-
 // Kept reads the calls that are kept beyond the ring: the slowest of each method
-// and minute, and the last of those that did not end well. Each call is there
-// once, by when it began. A call that is written meanwhile is left out.
+// and minute, over all shards, and the last of those that did not end well. Each
+// call is there once, by when it began. A call that is written meanwhile, and one
+// that Records would not hand out, is left out.
 func (r *Reader) Kept() ([]Record, error) {
-	var h Header
-	if err := readInto(r.src, 0, &h); err != nil {
+	if err := readInto(r.src, 0, &r.now); err != nil {
 		return nil, err
 	}
-	var out []Record
-	budget := maxKept
-	methods := uint64(min(h.MethodCount, r.h.MethodCap))
-	var set SlowSet
-	for i := range r.last {
-		if r.h.SlowOff == 0 {
-			break
-		}
-		for k := range methods * SlowMinutes {
-			if budget -= SlowSetSize; budget < 0 {
-				break
-			}
-			off := r.shard(i) + uint64(r.h.SlowOff) + k*SlowSetSize
-			if err := readInto(r.src, off, &set.Minute); err != nil {
-				return out, err
-			}
-			if set.Minute == 0 {
-				continue
-			}
-			if err := readInto(r.src, off, &set); err != nil {
-				return out, err
-			}
-			for n := range set.Records {
-				at := off + 64 + uint64(n)*RecordSize
-				if set.Records[n].Seq != 0 && r.steady(at, &set.Records[n]) {
-					out = append(out, set.Records[n])
-				}
-			}
-		}
+	count := min(r.now.MethodCount, r.h.MethodCap)
+	if err := r.learn(count); err != nil {
+		return nil, err
+	}
+	out, err := r.slow(nil, count)
+	if err != nil {
+		return out, err
 	}
 	for i := range r.last {
-		if r.h.FailedCap == 0 {
-			break
-		}
-		var head ShardHead
-		if err := readInto(r.src, r.shard(i), &head); err != nil {
+		if out, err = r.failed(i, out); err != nil {
 			return out, err
-		}
-		n := int(min(head.Failed, uint64(r.h.FailedCap)))
-		if budget -= n * RecordSize; budget < 0 {
-			break
-		}
-		ring, err := readTable[Record](r.src, r.shard(i)+uint64(r.h.FailedOff), n)
-		if err != nil {
-			return out, err
-		}
-		for k := range ring {
-			at := r.shard(i) + uint64(r.h.FailedOff) + uint64(k)*RecordSize
-			if ring[k].Seq != 0 && r.steady(at, &ring[k]) {
-				out = append(out, ring[k])
-			}
 		}
 	}
 	slices.SortFunc(out, func(a, b Record) int {
@@ -75,11 +32,108 @@ func (r *Reader) Kept() ([]Record, error) {
 	return slices.CompactFunc(out, func(a, b Record) bool { return a.Call == b.Call }), nil
 }
 
-// steady says whether a record that was copied is whole: its number has not
-// changed meanwhile, and its fields agree.
+// slowCall is a kept call and the minute in whose set it is.
+type slowCall struct {
+	minute, wall int64
+	Record
+}
+
+// slow reads the slowest calls of all methods. A shard that a method has not run on
+// for long still has its old minutes; the latest minutes are given.
+func (r *Reader) slow(out []Record, methods uint32) ([]Record, error) {
+	if r.h.SlowOff == 0 {
+		return out, nil
+	}
+	var calls []slowCall
+	for m := range uint64(methods) {
+		calls = calls[:0]
+		for i := range r.last {
+			for k := range uint64(SlowMinutes) {
+				var err error
+				off := r.shard(i) + uint64(r.h.SlowOff) + (m*SlowMinutes+k)*SlowSetSize
+				if calls, err = r.slowSet(off, uint32(m), calls); err != nil {
+					return out, err
+				}
+			}
+		}
+		slices.SortFunc(calls, func(a, b slowCall) int {
+			return cmp.Or(cmp.Compare(b.minute, a.minute), cmp.Compare(b.wall, a.wall))
+		})
+		minutes, n := 0, 0
+		for i := range calls {
+			if i == 0 || calls[i].minute != calls[i-1].minute {
+				minutes, n = minutes+1, 0
+			}
+			if n++; n <= SlowKept && minutes <= SlowMinutes {
+				out = append(out, calls[i].Record)
+			}
+		}
+	}
+	return out, nil
+}
+
+// slowSet reads one set.
+func (r *Reader) slowSet(off uint64, method uint32, calls []slowCall) ([]slowCall, error) {
+	var set SlowSet
+	if err := readInto(r.src, off, &set.Minute); err != nil || set.Minute == 0 {
+		return calls, err
+	}
+	if err := readInto(r.src, off, &set); err != nil {
+		return calls, err
+	}
+	for n := range set.Records {
+		rec := &set.Records[n]
+		if rec.Method == method && r.steady(off+64+uint64(n)*RecordSize, rec) {
+			calls = append(calls, slowCall{set.Minute, rec.wall(), *rec})
+		}
+	}
+	return calls, nil
+}
+
+// wall is the time from the record's first stamp to its last.
+func (r *Record) wall() int64 {
+	for i := Stamps - 1; i > 0; i-- {
+		if t := r.Stamps[i]; t != 0 {
+			return t - r.Stamps[0]
+		}
+	}
+	return 0
+}
+
+// failed reads a shard's ring of calls that did not end well.
+func (r *Reader) failed(shard int, out []Record) ([]Record, error) {
+	if r.h.FailedCap == 0 {
+		return out, nil
+	}
+	var head ShardHead
+	if err := readInto(r.src, r.shard(shard), &head); err != nil {
+		return out, err
+	}
+	n := min(head.Failed, uint64(r.h.FailedCap))
+	for at := uint64(0); at < n; {
+		off := r.shard(shard) + uint64(r.h.FailedOff) + at*RecordSize
+		part := r.recs[:min(uint64(len(r.recs)), n-at)]
+		if err := readSlice(r.src, off, part); err != nil {
+			return out, err
+		}
+		for k := range part {
+			if r.steady(off+uint64(k)*RecordSize, &part[k]) {
+				out = append(out, part[k])
+			}
+		}
+		at += uint64(len(part))
+	}
+	return out, nil
+}
+
+// steady says whether a record that was copied is there and whole: its number has
+// not changed meanwhile, its fields agree and are understood.
 func (r *Reader) steady(at uint64, rec *Record) bool {
+	if rec.Seq == 0 || !r.sane(rec) || !r.known(rec) {
+		return false
+	}
 	var seq uint64
-	return readInto(r.src, at, &seq) == nil && seq == rec.Seq && r.sane(rec)
+	return readInto(r.src, at, &seq) == nil && seq == rec.Seq
 }
 
 // Runtime reads the Go runtime's readings, oldest first.
@@ -99,18 +153,3 @@ func (r *Reader) Runtime() ([]RuntimeSample, error) {
 	slices.SortFunc(out, func(a, b RuntimeSample) int { return cmp.Compare(a.Seq, b.Seq) })
 	return out, nil
 }
-
-// ReadAt reads the segment within the process that writes it.
-func (w *Writer) ReadAt(b []byte, off int64) (int, error) {
-	if off < 0 || off >= int64(len(w.mem.mem)) {
-		return 0, errOutside
-	}
-	n := copy(b, w.mem.mem[off:])
-	if n < len(b) {
-		return n, errOutside
-	}
-	return n, nil
-}
-
-// Size is the segment's size in bytes.
-func (w *Writer) Size() int64 { return int64(len(w.mem.mem)) }

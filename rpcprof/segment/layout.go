@@ -38,7 +38,10 @@ const (
 	MaxConns   = 1 << 16
 	MaxSlots   = 1 << 18
 	MaxShards  = 1024
-	MaxRing    = 1 << 20
+	// MaxRing bounds the records of all shards' rings together, MaxFailed those of
+	// their rings of failed calls: so much can be handed out at once.
+	MaxRing   = 1 << 20
+	MaxFailed = MaxRing / 4
 )
 
 // What is kept beyond the ring: the slowest calls of each method in the current

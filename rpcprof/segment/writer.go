@@ -17,7 +17,7 @@ type Options struct {
 	Conns     int // default 4096
 	CallSlots int // calls in flight that are visible, default 4096
 	RoleSlots int // readers, writers and workers, default 4096
-	Ring      int // finished calls kept per shard, a power of two
+	Ring      int // finished calls kept per shard, a power of two; at most MaxRing in all
 }
 
 func (o *Options) setDefaults() {
@@ -39,6 +39,9 @@ func (o *Options) setDefaults() {
 		o.Ring = max(1024, min(4096, 40960/o.Shards))
 	}
 	o.Ring = 1 << bits.Len(uint(min(o.Ring, MaxRing)-1))
+	for o.Ring*(o.Shards+1) > MaxRing {
+		o.Ring /= 2
+	}
 	// What is over the largest file goes: finished calls, then methods.
 	for o.Ring > 1024 && o.size() > MaxFileSize {
 		o.Ring /= 2
@@ -117,7 +120,9 @@ var seq atomic.Uint32
 
 // NewWriter makes a segment. It always returns a usable Writer; the error says
 // why it is not shared.
-func NewWriter(o Options) (*Writer, error) {
+func NewWriter(o Options) (*Writer, error) { return newWriter(o, allocate) }
+
+func newWriter(o Options, allocate func(size int) (memory, error)) (*Writer, error) {
 	o.setDefaults()
 	if len(o.Service) > 63 {
 		o.Service = o.Service[:63]
@@ -241,7 +246,7 @@ func (w *Writer) OpenConn(c Conn) uint32 {
 	}
 	id := uint32(w.gen[i])<<16 | i
 	e := &w.Conns[i]
-	atomic.StoreUint32(&e.ID, 0) // no reader takes it for a connection meanwhile
+	atomic.SwapUint32(&e.ID, 0) // no reader takes it for a connection meanwhile; what follows stays behind
 	c.ID, c.Open = 0, 1
 	*e = c
 	atomic.StoreUint32(&e.ID, id)
