@@ -1,6 +1,8 @@
 package rpcprof
 
 import (
+	"sync/atomic"
+
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
 
@@ -11,7 +13,7 @@ const minute = 60_000_000_000 // ns
 // minute took.
 type keeper struct {
 	least int64 // what a call must exceed to be kept, -1 while there is room
-	until int64 // the minute's end
+	until int64 // the minute's end; 0: none was recorded yet
 	n     int
 	walls [segment.SlowKept]int64
 }
@@ -27,7 +29,8 @@ func (s *shard) keepSlow(k *keeper, method uint32, r *segment.Record, wall, at i
 			mark64(&set.Records[i].Seq, 0)
 		}
 		set.Minute = number + 1
-		*k = keeper{least: -1, until: (number + 1) * minute}
+		k.least, k.n = -1, 0
+		atomic.StoreInt64(&k.until, (number+1)*minute)
 	}
 	if at < k.until-minute {
 		return // of a minute that is over

@@ -57,27 +57,29 @@ func (p *Profiler) Snapshot() Snapshot {
 	out.Lost = atomic.LoadUint64(&p.seg.Header.LostCalls)
 	n := atomic.LoadUint32(&p.seg.Header.MethodCount)
 	for id := range n {
-		var hs [segment.HistsPerMethod]Histogram
-		for k := range hs {
-			hs[k] = p.histogram(id, k)
-		}
-		if hs[segment.HistTotal].Count == 0 {
+		side := p.seg.Methods[id].Side
+		if side >= segment.Sides {
 			continue
 		}
-		side := p.seg.Methods[id].Side
+		total := p.histogram(id, segment.HistTotal)
+		if total.Count == 0 {
+			continue
+		}
 		m := MethodSnapshot{
 			Method: p.seg.Methods[id].NameString(),
 			Side:   side.String(),
 			Stages: map[string]Histogram{},
-			Total:  hs[segment.HistTotal],
+			Total:  total,
 		}
 		for s := segment.Stage(1); int(s) <= last[side] && side <= segment.Client; s++ {
-			if h := hs[s-1]; h.Count > 0 {
+			if h := p.histogram(id, int(s)-1); h.Count > 0 {
 				m.Stages[segment.StageName(side, s)] = h
 			}
 		}
-		if h := hs[segment.HistServer]; h.Count > 0 {
-			m.Stages["server"] = h
+		if side == segment.Client {
+			if h := p.histogram(id, segment.HistServer); h.Count > 0 {
+				m.Stages["server"] = h
+			}
 		}
 		out.Methods = append(out.Methods, m)
 	}
@@ -85,10 +87,17 @@ func (p *Profiler) Snapshot() Snapshot {
 	return out
 }
 
+// histogram adds up one histogram over the shards. Those of a shard that never
+// recorded the method are not looked at: to read memory that was never written
+// would allocate it.
 func (p *Profiler) histogram(method uint32, k int) Histogram {
 	sum := new(segment.Histogram)
 	for i := range p.shards {
-		h := &p.shards[i].Hists(method)[k]
+		s := &p.shards[i]
+		if atomic.LoadInt64(&s.keep[method].until) == 0 {
+			continue
+		}
+		h := &s.Hists(method)[k]
 		for b := range h {
 			sum[b] += atomic.LoadUint64(&h[b])
 		}

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,13 +168,24 @@ func (s *seen) fill(pr *profile.Profile, e *profile.Evidence, r *segment.Reader,
 	}
 }
 
-// kept gives the slowest and the failed calls that the Profiler keeps beyond the ring.
+// kept gives, of the calls that the Profiler keeps beyond the ring, the slowest and
+// the last that did not end well, as many as the page shows.
 func kept(r *segment.Reader, methods []segment.Method, end int64) ([]profile.Slow, error) {
 	recs, err := r.Kept()
 	if err != nil {
 		return nil, err
 	}
+	wall := func(r *segment.Record) int64 { return slices.Max(r.Stamps[:]) - r.Stamps[0] }
+	slices.SortFunc(recs, func(a, b segment.Record) int { return cmp.Compare(wall(&b), wall(&a)) })
+	few := slices.Clone(recs[:min(len(recs), maxCallsOf)])
+	failed := slices.DeleteFunc(recs, func(r segment.Record) bool { return r.Outcome == segment.OK })
+	slices.SortFunc(failed, func(a, b segment.Record) int {
+		return cmp.Compare(slices.Max(b.Stamps[:]), slices.Max(a.Stamps[:]))
+	})
+	few = append(few, failed[:min(len(failed), maxCallsOf)]...)
+	slices.SortFunc(few, func(a, b segment.Record) int { return cmp.Compare(a.Call, b.Call) })
+	few = slices.CompactFunc(few, func(a, b segment.Record) bool { return a.Call == b.Call })
 	e := &profile.Evidence{Window: profile.Window{StartNS: 1, EndNS: end}}
-	e.Add(&profile.Source{Methods: methods, Records: recs})
-	return profile.Join(e, profile.Options{Slowest: len(recs) + 1}).Slowest, nil
+	e.Add(&profile.Source{Methods: methods, Records: few})
+	return profile.Join(e, profile.Options{Slowest: len(few)}).Slowest, nil
 }

@@ -182,7 +182,7 @@ func size(bytes float64) string {
 func ago(ns int64) string {
 	d := time.Duration(max(ns, 0))
 	if d < time.Minute {
-		return d.Round(100 * time.Millisecond).String()
+		return fmt.Sprintf("%.1f s", d.Seconds())
 	}
 	return d.Round(time.Second).String()
 }
