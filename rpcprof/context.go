@@ -16,6 +16,7 @@ type callContext struct {
 	context.Context
 	call *Call
 	id   uint64
+	side uint8 // of the call; its own field may be another call's by now
 }
 
 func (c *callContext) Value(key any) any {
@@ -32,7 +33,7 @@ func (c *Call) Context(ctx context.Context) context.Context {
 	if c == nil || !c.live {
 		return ctx
 	}
-	return &callContext{ctx, c, c.rec.Call}
+	return &callContext{ctx, c, c.rec.Call, c.side}
 }
 
 // within gives the call being served that a context belongs to, else the one that

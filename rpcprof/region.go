@@ -26,8 +26,8 @@ type Span struct {
 // calling goroutine serves, and is nothing where there is none. Regions may nest.
 // Names are bounded, to a quarter of the methods; those beyond are "_other".
 func Region(ctx context.Context, name string) Span {
-	c, id := find(ctx)
-	if c == nil || c.side != uint8(segment.Server) {
+	c, id, side := find(ctx)
+	if c == nil || side != uint8(segment.Server) {
 		return Span{}
 	}
 	s := Span{call: c, id: id, name: c.p.region(name), start: Now()}
@@ -69,7 +69,7 @@ func (s Span) End() {
 // or to the one that the calling goroutine serves: what it does is shown under that
 // call's handler, by the function's name. Without a call it is go f().
 func Go(ctx context.Context, f func()) {
-	c, id := find(ctx)
+	c, id, _ := find(ctx)
 	if c == nil || f == nil {
 		go f()
 		return
@@ -85,28 +85,29 @@ func Go(ctx context.Context, f func()) {
 	}()
 }
 
-// find gives the call of a context, else that of the calling goroutine.
-func find(ctx context.Context) (*Call, uint64) {
+// find gives the call of a context, else that of the calling goroutine, its id and
+// its side. Nothing else of the call may be read: it can end at any time.
+func find(ctx context.Context) (*Call, uint64, uint8) {
 	if ctx != nil {
 		if in, ok := ctx.Value(callKey{}).(*callContext); ok {
 			if atomic.LoadUint64(&in.call.slot.Call) == in.id {
-				return in.call, in.id
+				return in.call, in.id, in.side
 			}
-			return nil, 0
+			return nil, 0, 0
 		}
 	}
 	live := profilers.Load()
 	if live == nil {
-		return nil, 0
+		return nil, 0, 0
 	}
 	for _, w := range *live {
 		if p := w.Value(); p != nil {
 			if c, id := p.served(); c != nil {
-				return c, id
+				return c, id, c.side // bound to this goroutine, so not ended
 			}
 		}
 	}
-	return nil, 0
+	return nil, 0, 0
 }
 
 // names are looked up without a lock, and added by replacing the whole.
