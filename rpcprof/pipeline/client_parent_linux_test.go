@@ -90,10 +90,10 @@ func TestParents(t *testing.T) {
 				}
 			}
 			want := map[string]uint64{"Own": parent, "OwnWithout": parent, "Plain": parent, "PlainWithout": 0, "Go": parent, "After": 0, "AfterReuse": 0}
-			if goid == 0 { // goroutines are not known here
-				want["OwnWithout"] = 0
-			}
 			for _, name := range names {
+				if name == "OwnWithout" && goid == 0 {
+					continue // goroutines cannot be told apart here, as under qemu-user
+				}
 				if got, ok := parents[name]; !ok || got != want[name] || parent == 0 {
 					t.Errorf("%s is in call %d (%v), not %d", name, got, ok, want[name])
 				}
