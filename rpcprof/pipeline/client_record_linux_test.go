@@ -105,7 +105,7 @@ func TestClientOutcomes(t *testing.T) {
 		{"expired there", call(within(t), "Late", 10), segment.Expired, true},
 		{"cancelled there", call(within(t), "Gone", 10), segment.Cancelled, true},
 		{"expired while it waits", waits(func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // long enough for the handler to start
 			return ctx, func() { <-ctx.Done(); cancel() }
 		}), segment.Expired, false},
 		{"cancelled while it waits", waits(context.WithCancel), segment.Cancelled, false},
