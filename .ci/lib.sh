@@ -12,6 +12,7 @@ install_tools() {
 	[ -f /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)
 	command -v gcc >/dev/null || missing+=(gcc libc6-dev)
 	command -v jq >/dev/null || missing+=(jq)
+	command -v qemu-aarch64-static >/dev/null || missing+=(qemu-user-static)
 	if [ ${#missing[@]} -gt 0 ]; then
 		apt-get update -qq
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
@@ -22,6 +23,24 @@ install_tools() {
 check_generated() {
 	go generate work
 	git diff --exit-code --stat -- probes/bpf dashboards || fail "generated files differ from what is committed: run go generate work"
+}
+
+# The oldest Go that a service may have, in its newest patch; all else here runs
+# with the release after it.
+oldest_go=go1.25.14
+
+# The library is recorded with wherever services run, and read on Linux alone:
+# elsewhere its tests must link, and on arm64 they run, as far as qemu-user has the
+# system calls. (go test -exec true links every test and runs none.)
+check_portable() {
+	local target
+	for target in darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64; do
+		printf '%s\n' "$target"
+		(cd rpcprof && export GOOS=${target%/*} GOARCH=${target#*/} && go vet ./... && go test -count 1 -exec true ./... >/dev/null)
+	done
+	(cd rpcprof && GOARCH=arm64 go test -timeout 5m -exec qemu-aarch64-static ./...)
+	printf '%s, besides %s\n' "$oldest_go" "$(go env GOVERSION)"
+	(cd rpcprof && GOTOOLCHAIN=$oldest_go go test -timeout 5m ./...)
 }
 
 # Runs one fault and compares the first verdict with what was injected.

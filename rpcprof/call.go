@@ -71,7 +71,8 @@ func (p *Profiler) begin(m *Method, conn *Conn, at int64, parent uint64) *Call {
 	*r = segment.Record{}
 	r.Call, r.Parent, r.Method, r.Offset, r.RecvTID = id, parent, m.id, segment.NoOffset, p.off.tid(getg())
 	s.Method, s.Parent = m.id, parent
-	s.Conn, s.Worker, s.Queue, s.TID, s.Region = 0, 0, 0, 0, 0
+	s.Conn, s.Worker, s.Queue, s.TID = 0, 0, 0, 0
+	store32(&s.Region, 0) // a late Region of the slot's last call may be at it
 	if conn != nil && conn.p == p {
 		r.Conn, s.Conn = conn.id, conn.id
 	}

@@ -17,7 +17,7 @@ func (p *Profiler) BeginClient(ctx context.Context, m *Method, at int64) *Call {
 	if m == nil || m.side != segment.Client {
 		return nil
 	}
-	_, parent := find(ctx)
+	_, parent, _ := find(ctx)
 	c := p.begin(m, nil, at, parent)
 	if c == nil {
 		return nil

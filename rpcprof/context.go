@@ -16,6 +16,7 @@ type callContext struct {
 	context.Context
 	call *Call
 	id   uint64
+	side uint8 // of the call; its own field may be another call's by now
 }
 
 func (c *callContext) Value(key any) any {
@@ -32,39 +33,40 @@ func (c *Call) Context(ctx context.Context) context.Context {
 	if c == nil || !c.live {
 		return ctx
 	}
-	return &callContext{ctx, c, c.rec.Call}
+	return &callContext{ctx, c, c.rec.Call, c.side}
 }
 
 // find gives the call being served that a context belongs to, else the one that
-// the calling goroutine serves, and its id; nil where there is none. It may be
-// another Profiler's of the process.
-func find(ctx context.Context) (*Call, uint64) {
+// the calling goroutine serves, its id and its side; nil where there is none. It may
+// be another Profiler's of the process. Nothing else of the call may be read: it can
+// end at any time.
+func find(ctx context.Context) (*Call, uint64, uint8) {
 	if ctx != nil {
 		if in, ok := ctx.Value(callKey{}).(*callContext); ok {
 			if atomic.LoadUint64(&in.call.slot.Call) == in.id {
-				return in.call, in.id
+				return in.call, in.id, in.side
 			}
-			return nil, 0 // it has ended
+			return nil, 0, 0 // it has ended
 		}
 	}
 	live := profilers.Load()
 	if live == nil {
-		return nil, 0
+		return nil, 0, 0
 	}
 	for _, w := range *live {
 		if p := w.Value(); p != nil {
 			if c, id := p.served(); c != nil {
-				return c, id
+				return c, id, c.side // bound to this goroutine, so not ended
 			}
 		}
 	}
-	return nil, 0
+	return nil, 0, 0
 }
 
 // served gives the call that the calling goroutine serves.
 func (p *Profiler) served() (*Call, uint64) {
 	g := uint64(uintptr(getg()))
-	if g == 0 || p.seg == nil {
+	if g == 0 || p.seg == nil || p.off == nil { // an address without an id may be a later goroutine's
 		return nil, 0
 	}
 	b := &p.seg.Index[segment.BucketOf(g, p.seg.IndexBits)]

@@ -20,12 +20,13 @@ func (c *Call) End(o Outcome) {
 
 func (c *Call) end(o Outcome) {
 	p := c.p
-	if c.g != 0 {
-		if c.side == uint8(segment.Server) {
-			c.release(c.lastStamp())
-		} else {
+	switch {
+	case c.side != uint8(segment.Server):
+		if c.g != 0 {
 			c.unbind()
 		}
+	case c.rec.Release == 0:
+		c.release(c.lastStamp())
 	}
 	if o == segment.Unfinished || o >= segment.Outcomes {
 		o = Error

@@ -26,8 +26,8 @@ type Span struct {
 // calling goroutine serves, and is nothing where there is none. Regions may nest.
 // Names are bounded, to a quarter of the methods; those beyond are "_other".
 func Region(ctx context.Context, name string) Span {
-	c, id := find(ctx)
-	if c == nil || c.side != uint8(segment.Server) {
+	c, id, side := find(ctx)
+	if c == nil || side != uint8(segment.Server) {
 		return Span{}
 	}
 	s := Span{call: c, id: id, name: c.p.region(name), start: Now()}
@@ -68,7 +68,7 @@ func (s Span) End() {
 // or to the one that the calling goroutine serves: what it does is shown under that
 // call's handler, by the function's name. Without a call it is go f().
 func Go(ctx context.Context, f func()) {
-	c, id := find(ctx)
+	c, id, _ := find(ctx)
 	if c == nil || f == nil {
 		go f()
 		return

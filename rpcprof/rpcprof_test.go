@@ -3,11 +3,7 @@ package rpcprof
 import (
 	"math"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 
@@ -479,63 +475,8 @@ func TestConn(t *testing.T) {
 	defer nc.Close()
 	p := profilerFor(t, Config{})
 	a, b := p.Conn(nc), p.Conn(wrapped{nc})
-	if a.cookie != b.cookie || runtime.GOOS == "linux" && a.cookie == 0 {
+	if a.cookie != b.cookie || a.cookie != cookieByKernel(t, nc) {
 		t.Errorf("cookies %d and, below a wrapper, %d", a.cookie, b.cookie)
 	}
 	p.Conn((*net.TCPConn)(nil)).Close()
-}
-
-// A service that embeds the library gets it and golang.org/x/sys, nothing more.
-func TestEmbedding(t *testing.T) {
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	gomod, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, require, _ := strings.Cut(string(gomod), "require ")
-	sys, _, _ := strings.Cut(require, "\n")
-	sum, err := os.ReadFile("go.sum")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const path = "github.com/rpcprof/toolkit/rpcprof"
-	write("go.mod", "module example.com/service\n\ngo 1.25.0\n\nrequire "+path+" v0.0.0\n\nrequire "+sys+" // indirect\n\nreplace "+path+" => "+here+"\n")
-	write("go.sum", string(sum))
-	write("main.go", `package main
-
-import "`+path+`"
-
-func main() {
-	prof := rpcprof.New(rpcprof.Config{Service: "example"})
-	defer prof.Close()
-	prof.Begin(prof.Method("a.A/One"), prof.Conn(nil), rpcprof.Now()).End(rpcprof.OK)
-}
-`)
-	run := func(args ...string) string {
-		c := exec.Command("go", args...)
-		c.Dir = dir
-		c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod", "GOPROXY=off")
-		out, err := c.CombinedOutput()
-		if err != nil {
-			t.Fatalf("go %v: %v\n%s", args, err, out)
-		}
-		return strings.TrimSpace(string(out))
-	}
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip(err)
-	}
-	run("run", ".")
-	want := []string{"example.com/service", path, "golang.org/x/sys"}
-	if got := strings.Split(run("list", "-m", "-f", "{{.Path}}", "all"), "\n"); strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("the modules are %v, not %v", got, want)
-	}
 }

@@ -24,6 +24,7 @@ func (c *Call) start(r *Role, at int64) {
 	if c.g != 0 { // started before, and handed on
 		c.unbind()
 	}
+	c.rec.Release = 0
 	if at <= 0 {
 		at = Now()
 	}
@@ -85,14 +86,14 @@ func (c *Call) unbind() {
 // Release says that the worker is free again, at 0 now, and unbinds the call from
 // its goroutine. End does it where it was not done.
 func (c *Call) Release(at int64) {
-	if c == nil || c.g == 0 {
+	if c == nil {
 		return
 	}
 	c.release(at)
 }
 
 func (c *Call) release(at int64) {
-	if !c.live || c.side != uint8(segment.Server) {
+	if !c.live || c.rec.Release != 0 || c.slot.Stamps[segment.Dequeue] == 0 || c.side != uint8(segment.Server) {
 		return
 	}
 	if c.cpu != 0 {
@@ -102,5 +103,7 @@ func (c *Call) release(at int64) {
 		at = Now()
 	}
 	c.rec.Release = at
-	c.unbind()
+	if c.g != 0 {
+		c.unbind()
+	}
 }

@@ -85,5 +85,8 @@ func (c *Call) stampOther(s Stamp, at int64) {
 		c.rec.WriteTID = c.p.off.tid(getg())
 	case Received:
 		c.rec.RecvTID = c.p.off.tid(getg())
+		if t := &c.slot.Stamps[segment.ClientSent]; *t > at {
+			*t = 0 // the reply was there before the write had returned: that was not seen in time
+		}
 	}
 }

@@ -212,9 +212,16 @@ func (p *page) inside(s *profile.Set) {
 			note = fmt.Sprintf(", most of it in %s", most)
 		}
 		kind := map[string]string{"client": "call to", "task": "goroutine", "region": "region"}[in.Kind]
-		p.line("    in handler: %-9s %s: %s a call, %.3g times%s", kind, shorten(in.Name, max(12, p.o.Width-74)),
-			blame.Duration(in.WallNS/int64(s.Calls)), float64(in.Count)/float64(s.Calls), note)
+		p.line("    in handler: %-9s %s: %s a call, %s%s", kind, shorten(in.Name, max(12, p.o.Width-74)),
+			blame.Duration(in.WallNS/int64(s.Calls)), times(float64(in.Count)/float64(s.Calls)), note)
 	}
+}
+
+func times(n float64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%.3g times", n)
 }
 
 func longest(stages map[string]int64) string {

@@ -96,22 +96,32 @@ func (c *Client) Call(ctx context.Context, method string, req []byte) ([]byte, e
 	if method == "" || len(method) > MaxName {
 		return nil, fmt.Errorf("pipeline: method name of %d bytes", len(method))
 	}
-	if err := ctx.Err(); err != nil {
+	f := frame{kind: kindRequest, name: []byte(method), payload: req}
+	call := c.begin(ctx, method, &f)
+	if err := c.refuse(ctx, &f); err != nil {
+		call.End(outcome(err))
 		return nil, err
 	}
-	f := frame{kind: kindRequest, name: []byte(method), payload: req}
+	w := waiters.Get().(*waiter)
+	w.call = call
+	return c.roundTrip(ctx, w, &f)
+}
+
+// refuse gives the reason not to send a request at all, and tells it the deadline.
+// Such a call is recorded like any other: its caller has called and was not served.
+func (c *Client) refuse(ctx context.Context, f *frame) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if n, limit := f.encodedSize()-lengthSize, c.limit; n > limit {
-		return nil, fmt.Errorf("%w: %d bytes where %d are allowed", ErrFrameTooLarge, n, limit)
+		return fmt.Errorf("%w: %d bytes where %d are allowed", ErrFrameTooLarge, n, limit)
 	}
 	if t, ok := ctx.Deadline(); ok {
 		if f.deadline = int64(time.Until(t)); f.deadline <= 0 {
-			return nil, context.DeadlineExceeded
+			return context.DeadlineExceeded
 		}
 	}
-	w := waiters.Get().(*waiter)
-	w.call = c.begin(ctx, method, &f)
-	payload, err := c.roundTrip(ctx, w, &f)
-	return payload, err
+	return nil
 }
 
 // roundTrip sends a request and waits for its result.
@@ -177,18 +187,16 @@ func (c *Client) give(ctx context.Context, w *waiter, seq uint64) ([]byte, error
 	}
 	call := w.call
 	w.free()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		call.End(rpcprof.Expired)
-	} else {
-		call.End(rpcprof.Cancelled)
-	}
+	call.End(outcome(ctx.Err()))
 	return nil, ctx.Err()
 }
 
 // take gives the caller its result.
 func (w *waiter) take(r result) ([]byte, error) {
 	call := w.call
-	call.Stamp(rpcprof.Woken)
+	if !errors.Is(r.err, ErrClosed) { // else there was no reply, and the wait for it ends with the call
+		call.Stamp(rpcprof.Woken)
+	}
 	w.free()
 	call.End(outcome(r.err))
 	return r.payload, r.err
@@ -205,13 +213,13 @@ func outcome(err error) rpcprof.Outcome {
 		return rpcprof.OK
 	}
 	var remote *RemoteError
-	if errors.As(err, &remote) {
-		switch remote.Code {
-		case CodeExpired:
-			return rpcprof.Expired
-		case CodeCancelled:
-			return rpcprof.Cancelled
-		}
+	switch {
+	case errors.Is(err, ErrClosed): // whatever it wraps
+		return rpcprof.Error
+	case errors.Is(err, context.DeadlineExceeded): // a RemoteError's too
+		return rpcprof.Expired
+	case errors.Is(err, context.Canceled), errors.As(err, &remote) && remote.Code == CodeCancelled:
+		return rpcprof.Cancelled
 	}
 	return rpcprof.Error
 }
