@@ -60,7 +60,9 @@ func (c *control) answer(stop <-chan struct{}) {
 	default:
 		c.say(id, segment.StatusRunning, "")
 		err := c.record(time.Duration(arg)*time.Millisecond, stop)
-		c.free = time.Now().Add(segment.TraceEveryMS * time.Millisecond)
+		if !errors.Is(err, errTracing) { // which costs nothing
+			c.free = time.Now().Add(segment.TraceEveryMS * time.Millisecond)
+		}
 		if err != nil {
 			c.say(id, segment.StatusFailed, err.Error())
 			return
@@ -90,7 +92,7 @@ func (c *control) record(d time.Duration, stop <-chan struct{}) error {
 	begin := Now()
 	if err := trace.Start(b); err != nil {
 		_ = f.Close()
-		return fmt.Errorf("tracing: %w", err) // the service traces itself
+		return fmt.Errorf("%w: %w", errTracing, err)
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -108,6 +110,9 @@ func (c *control) record(d time.Duration, stop <-chan struct{}) error {
 	c.trace = f
 	return nil
 }
+
+// errTracing: the service traces itself.
+var errTracing = errors.New("tracing was not begun")
 
 var errFull = errors.New("the trace is over its bound")
 

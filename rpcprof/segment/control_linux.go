@@ -55,11 +55,10 @@ var (
 	ErrDeclined = errors.New("the process declines")
 )
 
-// controlOff names the parts of the file that are read and written from outside.
+// The parts of the file that are written from outside.
 var (
-	askAt    = int64(unsafe.Offsetof(Control{}.ID))
-	kindAt   = int64(unsafe.Offsetof(Control{}.Kind))
-	answerAt = int64(unsafe.Offsetof(Control{}.Answer))
+	askAt  = int64(unsafe.Offsetof(Control{}.ID))
+	kindAt = int64(unsafe.Offsetof(Control{}.Kind))
 )
 
 // Ask makes a request of a profiler of another process, waits for its answer, and
@@ -71,9 +70,13 @@ func Ask(ctx context.Context, pid int, seq, kind, arg uint32) (Control, error) {
 		return c, err
 	}
 	defer f.Close()
+	// One who asks at a time; the lock ends with the file.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return c, fmt.Errorf("process %d: %w: another request is under way", pid, ErrDeclined)
+	}
 	id := uint64(time.Now().UnixNano())
 	ask := struct{ kind, arg uint32 }{kind, arg}
-	if err := write(f, kindAt, &ask); err == nil {
+	if err = write(f, kindAt, &ask); err == nil {
 		err = write(f, askAt, &id)
 	}
 	if err != nil {
