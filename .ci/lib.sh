@@ -36,7 +36,7 @@ check_portable() {
 	local target
 	for target in darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64; do
 		printf '%s\n' "$target"
-		(cd rpcprof && export GOOS=${target%/*} GOARCH=${target#*/} && go vet ./... && go test -count 1 -exec true ./... >/dev/null)
+		(cd rpcprof && export GOOS=${target%/*} GOARCH=${target#*/} && go vet ./... && (cd debug && go vet ./...) && go test -count 1 -exec true ./... >/dev/null)
 	done
 	(cd rpcprof && GOARCH=arm64 go test -timeout 5m -exec qemu-aarch64-static ./...)
 	printf '%s, besides %s\n' "$oldest_go" "$(go env GOVERSION)"

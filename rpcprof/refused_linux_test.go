@@ -53,6 +53,9 @@ func TestRefused(t *testing.T) {
 				c := exec.Command(os.Args[0], "-test.run", "^TestRefused$/^"+name+"$", "-test.v")
 				c.Env = append(os.Environ(), "RPCPROF_TEST_REFUSED="+name)
 				out, err := c.CombinedOutput()
+				if errors.Is(err, unix.ENOEXEC) {
+					t.Skip("an emulator runs this test and cannot be started again")
+				}
 				if err != nil || !strings.Contains(string(out), "--- PASS: TestRefused/"+name) {
 					if strings.Contains(string(out), "--- SKIP: TestRefused/"+name) {
 						t.Skip("no seccomp here")
