@@ -60,14 +60,13 @@ func (p *Profiler) begin(m *Method, conn *Conn, at int64, parent uint64) *Call {
 	if at <= 0 {
 		at = Now()
 	}
-	c := p.acquire()
+	c, id := p.acquire()
 	if c == nil {
 		atomic.AddUint64(&p.seg.Header.LostCalls, 1)
 		return nil
 	}
 	r, s := &c.rec, c.slot
 	c.live, c.side = true, uint8(m.side)
-	id := r.Call
 	*r = segment.Record{}
 	r.Call, r.Parent, r.Method, r.Offset, r.RecvTID = id, parent, m.id, segment.NoOffset, p.off.tid(getg())
 	s.Method, s.Parent = m.id, parent
@@ -83,14 +82,27 @@ func (p *Profiler) begin(m *Method, conn *Conn, at int64, parent uint64) *Call {
 	return c
 }
 
-// acquire gives a free call with its new id, nil where there is none.
-func (p *Profiler) acquire() *Call {
+// acquire gives a free call and its id, nil where there is none.
+func (p *Profiler) acquire() (*Call, uint64) {
+	if n := procPin(); n < p.own {
+		s := &p.shards[n]
+		if i := s.nfree - 1; uint(i) < cacheSize {
+			s.nfree = i
+			c, id := s.free[i], s.newID()
+			procUnpin()
+			return c, id
+		}
+	}
+	procUnpin()
+	return p.acquireMore()
+}
+
+// acquireMore is acquire where the P has no free call, or no shard of its own.
+func (p *Profiler) acquireMore() (*Call, uint64) {
 	for {
-		var s *shard
-		if id := procPin(); id < p.own {
-			s = &p.shards[id]
-		} else if s = p.pinShared(id); s == nil {
-			return nil
+		s := p.pin()
+		if s == nil {
+			return nil, 0
 		}
 		c := p.take(s)
 		if c == nil && uint32(p.nchunks.Load())*chunkSize >= p.callSlots {
@@ -98,12 +110,10 @@ func (p *Profiler) acquire() *Call {
 				atomic.AddUint64(&p.seg.Header.NoSlot, 1)
 			}
 		}
-		if c != nil {
-			c.rec.Call = s.newID()
-		}
+		id := s.newID()
 		p.unpin(s)
 		if c != nil || !p.grow() {
-			return c
+			return c, id
 		}
 	}
 }

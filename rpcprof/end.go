@@ -28,26 +28,32 @@ func (c *Call) end(o Outcome) {
 	case c.rec.Release == 0:
 		c.release(c.lastStamp())
 	}
-	if o == segment.Unfinished || o >= segment.Outcomes {
-		o = Error
+	if o != OK || c.side != uint8(segment.Server) {
+		if o == segment.Unfinished || o >= segment.Outcomes {
+			o = Error
+		}
+		c.lastly(o)
 	}
-	c.lastly(o)
 	c.live = false
-	closed := p.closed.Load()
 	s := p.pin()
 	if s == nil {
-		if !closed {
+		if !p.closed.Load() {
 			atomic.AddUint64(&p.seg.Header.LostCalls, 1)
 		}
 		c.leave()
 		p.extraOrFree(c)
 		return
 	}
-	if !closed {
+	if !p.closed.Load() {
 		s.record(&c.rec, &c.slot.Stamps, o, c.side)
 	}
 	c.leave()
-	p.give(s, c)
+	if i := s.nfree; c.number < p.callSlots && uint(i) < cacheSize {
+		s.free[i] = c
+		s.nfree = i + 1
+	} else {
+		p.giveMore(s, c)
+	}
 	p.unpin(s)
 }
 

@@ -122,14 +122,6 @@ func add(h *segment.Histogram, ns int64) {
 // take gives a free call: the P's own, else from the pool. It gives nil when
 // there is none with a slot.
 func (p *Profiler) take(s *shard) *Call {
-	if n := s.nfree - 1; uint(n) < cacheSize {
-		s.nfree = n
-		return s.free[n]
-	}
-	return p.takeMore(s)
-}
-
-func (p *Profiler) takeMore(s *shard) *Call {
 	if s.nfree == 0 {
 		for c := p.free.pop(p); c != nil; {
 			next := c.next
@@ -146,17 +138,8 @@ func (p *Profiler) takeMore(s *shard) *Call {
 	return nil
 }
 
-// give returns a call; a full cache sends half of it to the pool. Calls without
-// a slot are kept apart, so that those with one are preferred.
-func (p *Profiler) give(s *shard, c *Call) {
-	if n := s.nfree; c.number < p.callSlots && uint(n) < cacheSize {
-		s.free[n] = c
-		s.nfree = n + 1
-		return
-	}
-	p.giveMore(s, c)
-}
-
+// giveMore returns a call for which the P's cache has no room: half of that goes to
+// the pool. Calls without a slot are kept apart, so that those with one are preferred.
 func (p *Profiler) giveMore(s *shard, c *Call) {
 	if c.number >= p.callSlots {
 		p.extra.push(c)
