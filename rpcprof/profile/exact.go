@@ -202,8 +202,12 @@ func (x *evidence) collect(j *joined, s span, out []part) []part {
 		}
 	}
 	x.direct[j.ID].each(s.start, s.end, take)
-	if j.Side != segment.Server {
-		return out // roles and queues are the server's
+	if j.Side != segment.Server { // roles and queues are the server's
+		if s.from == segment.StageWire {
+			// Whatever its goroutine is parked on, what it waits for is the reply.
+			out = append(out, part{s.start, s.end, GoNet, "", -1, rank(Behind) + 2, false})
+		}
+		return out
 	}
 	inline := j.Worker != 0 && j.Worker == x.reader[j.Conn]
 	switch s.from {

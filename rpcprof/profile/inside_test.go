@@ -2,6 +2,7 @@ package profile
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/rpcprof/toolkit/rpcprof"
@@ -76,6 +77,10 @@ func TestInside(t *testing.T) {
 				"acquire": us, "encode": 2 * us, "queue": 3 * us, "write": 4 * us, "wire+recv": 208 * us, "wakeup": 10 * us,
 				"server.queue": 160 * us, "server.decode": 16 * us, "server.handler": 800 * us, "server.encode": 16 * us,
 			} {
+				elsewhere := strings.HasPrefix(stage, "wire") || strings.HasPrefix(stage, "server")
+				if got := m.Slow.Stages[stage].Causes[string(GoNet)]; elsewhere != (got == want) {
+					t.Errorf("%s: %d of %d wait for the reply", stage, got, want)
+				}
 				if got := m.Slow.Stages[stage].WallNS; got != want {
 					t.Errorf("%s took %d, not %d", stage, got, want)
 				}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"sort"
-	"strings"
 
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
@@ -29,10 +28,6 @@ func (x *evidence) charge() []hit {
 				// found as it was just before: that counts, or a sample could never find
 				// running what shares the sampler's CPU.
 				p := j.covered(at)
-				if j.Side == segment.Client && s.from == segment.StageWire && strings.HasPrefix(string(cause), "go.") && cause != GoSched && cause != GoGC {
-					// Whatever it is parked on, what it waits for is the reply.
-					cause = GoNet
-				}
 				if p == nil || p.own && (cause == CPUUser || cause == CPUKernel) {
 					out = append(out, hit{i, s.stage, cause, stack})
 				}
