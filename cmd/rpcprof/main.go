@@ -60,6 +60,9 @@ func run(args []string, stdout, stderr *os.File) int {
 		fmt.Fprintf(stderr, "rpcprof: %v\nTry \"rpcprof --help\".\n", err)
 		return exitUsage
 	}
+	// A reader that has seen enough, such as head, ends the command and what it has
+	// started in order, not by a signal.
+	signal.Ignore(syscall.SIGPIPE)
 	// A second Ctrl-C is not caught, so that a command can always be ended.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	go func() { <-ctx.Done(); stop() }()
@@ -68,6 +71,9 @@ func run(args []string, stdout, stderr *os.File) int {
 	k.BindTo(ctx, (*context.Context)(nil))
 	if err := k.Run(con); err != nil {
 		var u usageError
+		if errors.Is(err, syscall.EPIPE) {
+			return 0
+		}
 		fmt.Fprintln(stderr, "rpcprof:", err)
 		if errors.As(err, &u) {
 			return exitUsage

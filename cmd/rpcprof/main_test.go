@@ -74,6 +74,7 @@ func TestRefusals(t *testing.T) {
 
 // The demo's first verdict is true, its sums are exact, and it leaves nothing.
 func TestDemo(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir()) // another demo may run beside this one
 	code, out, errOut := command(t, "demo", "--fault", "pool", "--for", "3s", "--json")
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, errOut)
