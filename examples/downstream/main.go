@@ -5,6 +5,7 @@
 //	go build -o bin/ ./cmd/rpcprof ./examples/downstream
 //	bin/downstream -load &                # serves, and calls itself 100 times a second
 //	sudo bin/rpcprof attach $! --for 5s   # or as the same user, without sudo
+//	bin/downstream -load -debug 127.0.0.1:7074   # http://127.0.0.1:7074/ shows the same from inside
 //
 // Only the frontend is looked at. Its client calls nevertheless have server.queue and
 // server.handler, which the backend's replies carry, apart from the wire: back.Stock/Get
@@ -19,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,6 +30,7 @@ import (
 	"time"
 
 	"github.com/rpcprof/toolkit/rpcprof"
+	"github.com/rpcprof/toolkit/rpcprof/debug"
 	"github.com/rpcprof/toolkit/rpcprof/pipeline"
 )
 
@@ -35,6 +38,7 @@ func main() {
 	addr := flag.String("addr", "127.0.0.1:7073", "address to serve on")
 	target := flag.String("backend", "", "address of a backend that runs already; empty: start one")
 	asBackend := flag.Bool("as-backend", false, "be the backend, until the standard input ends")
+	page := flag.String("debug", "", "address for a page about the frontend's calls; none when empty")
 	self := flag.Bool("load", false, "call itself as well")
 	rate := flag.Int("rate", 100, "calls a second, with -load")
 	length := flag.Duration("for", 0, "how long to run; 0: until interrupted")
@@ -53,7 +57,7 @@ func main() {
 	if *asBackend {
 		err = runBackend(ctx, *addr)
 	} else {
-		err = runFrontend(ctx, *addr, *target, *rate)
+		err = runFrontend(ctx, *addr, *target, *page, *rate)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "downstream:", err)
@@ -82,7 +86,7 @@ func runBackend(ctx context.Context, addr string) error {
 }
 
 // runFrontend serves until ctx ends, and calls itself at a rate that is not 0.
-func runFrontend(ctx context.Context, addr, target string, rate int) error {
+func runFrontend(ctx context.Context, addr, target, page string, rate int) error {
 	if target == "" {
 		var err error
 		var end func()
@@ -93,6 +97,9 @@ func runFrontend(ctx context.Context, addr, target string, rate int) error {
 	}
 	prof := rpcprof.New(rpcprof.Config{Service: "front"})
 	defer prof.Close()
+	if page != "" {
+		go func() { fmt.Fprintln(os.Stderr, "downstream:", http.ListenAndServe(page, debug.Handler(prof, debug.Options{}))) }()
+	}
 	back, err := pipeline.ClientConfig{Profiler: prof}.Dial(ctx, "tcp", target)
 	if err != nil {
 		return err
