@@ -119,24 +119,8 @@ func (p *Profiler) region(name string) *Method {
 	if m := p.regions.get(name); m != nil {
 		return m
 	}
-	return p.newRegion(string([]byte(name))) // a copy, so that the caller's need not escape
-}
-
-func (p *Profiler) newRegion(name string) *Method {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if m := p.regions.get(name); m != nil {
-		return m
-	}
-	if p.regions.len() >= max(1, len(p.seg.Methods)/4) {
-		return p.otherRegion
-	}
-	m := p.add(name, segment.Region)
-	if m == nil {
-		return p.otherRegion
-	}
-	p.regions.put(name, m)
-	return m
+	name = string([]byte(name)) // a copy, so that the caller's need not escape
+	return enter(p, &p.regions, name, name, segment.Region, p.otherRegion)
 }
 
 // task gives the entry of a function that Go starts.
@@ -149,18 +133,24 @@ func (p *Profiler) task(f func()) *Method {
 	if fn := runtime.FuncForPC(pc); fn != nil {
 		name = fn.Name()
 	}
+	return enter(p, &p.tasks, pc, name, segment.Task, p.otherTask)
+}
+
+// enter adds a name to those that are looked up by k; beyond a quarter of the methods
+// it is other.
+func enter[K comparable](p *Profiler, to *names[K], k K, name string, side segment.Side, other *Method) *Method {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if m := p.tasks.get(pc); m != nil {
-		return m
+	if m := to.get(k); m != nil {
+		return m // another was quicker
 	}
-	if p.tasks.len() >= max(1, len(p.seg.Methods)/4) {
-		return p.otherTask
+	if to.len() >= max(1, len(p.seg.Methods)/4) {
+		return other
 	}
-	m := p.add(name, segment.Task)
+	m := p.add(name, side)
 	if m == nil {
-		return p.otherTask
+		return other
 	}
-	p.tasks.put(pc, m)
+	to.put(k, m)
 	return m
 }
