@@ -98,7 +98,9 @@ func runFrontend(ctx context.Context, addr, target, page string, rate int) error
 	prof := rpcprof.New(rpcprof.Config{Service: "front"})
 	defer prof.Close()
 	if page != "" {
-		go func() { fmt.Fprintln(os.Stderr, "downstream:", http.ListenAndServe(page, debug.Handler(prof, debug.Options{}))) }()
+		go func() {
+			fmt.Fprintln(os.Stderr, "downstream:", http.ListenAndServe(page, debug.Handler(prof, debug.Options{})))
+		}()
 	}
 	back, err := pipeline.ClientConfig{Profiler: prof}.Dial(ctx, "tcp", target)
 	if err != nil {
