@@ -92,7 +92,7 @@ func (p *page) bars(pr *profile.Profile) {
 					break
 				}
 				part := float64(s.ns) / float64(wall)
-				p.line("  %-16s %-12s %9s %4.0f %% %s", shorten(s.stage, 16), s.cause, blame.Duration(s.ns), 100*part, strings.Repeat("█", int(part*float64(width)+0.5)))
+				p.line("  %-16s %-12s %9s %4.0f %% %s", shorten(s.stage, 16), s.cause, blame.Duration(s.ns), 100*part, strings.Repeat("█", int(min(max(part, 0), 1)*float64(width)+0.5)))
 			}
 			p.inside(set.Set)
 		}

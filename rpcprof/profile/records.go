@@ -107,7 +107,7 @@ func (e *Evidence) Add(src *Source) Numbers {
 			e.addRole(n, Role{s.Index, s.Kind, s.Conn, s.Queue, s.TID})
 			continue
 		}
-		if seen[s.Call] || s.Stamps[0] == 0 || s.Stamps[0] > e.Window.EndNS || !ordered(&s.Slot) {
+		if seen[s.Call] || s.Stamps[0] == 0 || s.Stamps[0] > e.Window.EndNS || !ordered(&s.Slot, e.Window.EndNS+slack) {
 			continue
 		}
 		id, side := method(s.Method)
@@ -177,14 +177,18 @@ func (e *Evidence) side(method uint32) segment.Side {
 	return segment.Server
 }
 
-// ordered refuses a slot that was copied while it changed hands.
-func ordered(s *segment.Slot) bool {
+// slack is how much later than the window's end slots may have been copied.
+const slack = int64(60e9)
+
+// ordered refuses a slot that was copied while it changed hands, and one whose times
+// have not come yet.
+func ordered(s *segment.Slot, end int64) bool {
 	last := int64(0)
 	for _, t := range s.Stamps {
 		if t == 0 {
 			continue
 		}
-		if t < last {
+		if t < last || t > end {
 			return false
 		}
 		last = t

@@ -145,10 +145,11 @@ func TestHostileKept(t *testing.T) {
 			set.Minute = minutes[(i+k)%len(minutes)]
 			for n := range set.Records {
 				id++
-				set.Records[n] = Record{Seq: math.MaxUint64, Call: id, Method: uint32(n % 4), Outcome: Error, Stamps: [Stamps]int64{1, math.MaxInt64 - int64(id%5)}}
+				set.Records[n] = Record{Seq: math.MaxUint64, Call: id, Method: uint32(n % 4), Outcome: Error, Stamps: [Stamps]int64{1, maxCall - int64(id%5)}}
 			}
 			set.Records[5].Stamps = [Stamps]int64{0x7ff8000000000001, math.MinInt64}
 			set.Records[6].Stamps = [Stamps]int64{}
+			set.Records[7].Stamps = [Stamps]int64{1, math.MaxInt64} // no time of a call
 		}
 	}
 	r, err := NewReader(w, w.Size())

@@ -104,20 +104,30 @@ func (r *Reader) shardRecords(shard int, out []Record) ([]Record, error) {
 	return out, nil
 }
 
+// What is beyond is no time of a call: 36 years since boot, 13 days in one call.
+// Sums of what is within stay within 64 bits.
+const (
+	maxStamp = 1 << 60
+	maxCall  = 1 << 50
+)
+
 // sane refuses a record whose fields contradict each other.
 func (r *Reader) sane(rec *Record) bool {
 	if rec.Method >= r.h.MethodCap || rec.BatchPos > rec.BatchSize {
 		return false
 	}
-	last := int64(0)
+	first, last := int64(0), int64(0)
 	for _, t := range rec.Stamps {
 		if t == 0 {
 			continue
 		}
-		if t < last || t < 0 {
+		if t < last || t < 0 || t > maxStamp {
 			return false
+		}
+		if last == 0 {
+			first = t
 		}
 		last = t
 	}
-	return last > 0
+	return last > 0 && last-first <= maxCall
 }
