@@ -12,6 +12,7 @@ install_tools() {
 	[ -f /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)
 	command -v gcc >/dev/null || missing+=(gcc libc6-dev)
 	command -v jq >/dev/null || missing+=(jq)
+	command -v g++ >/dev/null || missing+=(g++)
 	command -v qemu-aarch64-static >/dev/null || missing+=(qemu-user-static)
 	if [ ${#missing[@]} -gt 0 ]; then
 		apt-get update -qq

@@ -50,6 +50,9 @@ func compiler(t *testing.T, name string) string {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
+		if os.Getenv("RPCPROF_REQUIRE_PROBES") != "" {
+			t.Fatalf("no %s here, where nothing may be skipped", name)
+		}
 		t.Skipf("no %s here", name)
 	}
 	return path
