@@ -56,6 +56,30 @@ func records(t *testing.T, f *segment.File, n int) (out []segment.Record) {
 	return out
 }
 
+// waitWorkers waits until all workers are at work: a call that is served before
+// rightly counts those that are.
+func waitWorkers(t *testing.T, f *segment.File, n int) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		slots, err := f.Slots()
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := 0
+		for _, s := range slots {
+			if s.Kind == segment.KindWorker {
+				at++
+			}
+		}
+		if at == n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d workers are at work", at, n)
+		}
+	}
+}
+
 func TestStamps(t *testing.T) {
 	for _, workers := range []int{0, 3} {
 		t.Run(fmt.Sprintf("workers=%d", workers), func(t *testing.T) {
@@ -65,6 +89,7 @@ func TestStamps(t *testing.T) {
 				"test.T/Echo": echo,
 				"test.T/Fail": func(context.Context, []byte) ([]byte, error) { return nil, errors.New("no") },
 			}))
+			waitWorkers(t, file, workers)
 			// The methods take turns; every fourth request is of one that does not exist,
 			// and counts in the batch but is not recorded.
 			names := []string{"test.T/Echo", "test.T/Fail", "test.T/Echo", "test.T/None"}
