@@ -80,23 +80,19 @@ func (s *shard) record(r *segment.Record, stamps *[segment.Stamps]int64, o Outco
 	*to = *r
 	to.Seq, to.Outcome = head+1, o
 	h := s.Hists(r.Method)
-	start := stamps[0]
-	at := start
-	to.Stamps[0] = at
-	for i, n := 1, last[side&3]; i <= n; i++ {
-		t := stamps[i]
-		if t != 0 {
-			// A shared stamp may be a little older than the one before it.
-			t = max(t, at)
-			// A stage is counted only where both its stamps were taken.
-			if stamps[i-1] != 0 {
-				add(&h[i-1], t-at)
-			}
-			at = t
-		}
-		to.Stamps[i] = t
+	t0, t1, t2, t3, t4, t5 := stamps[0], stamps[1], stamps[2], stamps[3], stamps[4], stamps[5]
+	wall, at := t5-t0, t5
+	// A stamp that was not taken is 0, and so earlier than the one before it.
+	if (t1-t0)|(t2-t1)|(t3-t2)|(t4-t3)|(t5-t4) >= 0 && side == uint8(segment.Server) {
+		to.Stamps = [segment.Stamps]int64{t0, t1, t2, t3, t4, t5}
+		add(&h[0], t1-t0)
+		add(&h[1], t2-t1)
+		add(&h[2], t3-t2)
+		add(&h[3], t4-t3)
+		add(&h[4], t5-t4)
+	} else {
+		wall, at = uneven(to, h, stamps, last[side&3])
 	}
-	wall := at - start
 	add(&h[segment.HistTotal], wall)
 	if side == uint8(segment.Client) {
 		if st, ok := to.ServerTiming(); ok {
@@ -112,10 +108,33 @@ func (s *shard) record(r *segment.Record, stamps *[segment.Stamps]int64, o Outco
 	}
 }
 
+// uneven counts the stages of a call that lacks stamps, or whose stamps do not follow
+// each other, or that has others than a server's. It gives what the call took, and
+// its end.
+func uneven(to *segment.Record, h *[segment.HistsPerMethod]segment.Histogram, stamps *[segment.Stamps]int64, last int) (wall, at int64) {
+	at = stamps[0]
+	to.Stamps = [segment.Stamps]int64{at}
+	for i := 1; i <= last; i++ {
+		t := stamps[i]
+		if t == 0 {
+			continue
+		}
+		// A shared stamp may be a little older than the one before it.
+		t = max(t, at)
+		to.Stamps[i] = t
+		// A stage is counted only where both its stamps were taken.
+		if stamps[i-1] != 0 {
+			add(&h[i-1], t-at)
+		}
+		at = t
+	}
+	return at - stamps[0], at
+}
+
 // add counts a duration. Snapshot reads histograms while they change.
 func add(h *segment.Histogram, ns int64) {
 	store64(&h[0], h[0]+uint64(ns))
-	n := &h[1+segment.BucketFor(ns)]
+	n := &h[(1+segment.BucketFor(ns))&(segment.HistogramWords-1)] // the mask spares a check
 	store64(n, *n+1)
 }
 
