@@ -58,7 +58,9 @@ func (p *Profiler) begin(m *Method, conn *Conn, at int64, parent uint64) *Call {
 		return nil
 	}
 	if at <= 0 {
-		at = Now()
+		if at = tscNow(); at == 0 {
+			at = slowNow()
+		}
 	}
 	c, id := p.acquire()
 	if c == nil {

@@ -20,17 +20,19 @@ func (c *Call) start(r *Role, at int64) {
 	if !c.live || c.side != uint8(segment.Server) {
 		return
 	}
-	p, s := c.p, c.slot
 	if c.g != 0 { // started before, and handed on
 		c.unbind()
 	}
-	c.rec.Release = 0
 	if at <= 0 {
-		at = Now()
+		if at = tscNow(); at == 0 {
+			at = slowNow()
+		}
 	}
+	s := c.slot
+	c.rec.Release = 0
 	s.Stamps[segment.Dequeue] = at
 	s.Stage = segment.StageDecode
-	if r != nil && (r.slot == nil || r.p != p) {
+	if r != nil && (r.slot == nil || r.p != c.p) {
 		r = nil
 	}
 	if r != nil {
@@ -51,20 +53,21 @@ func (c *Call) start(r *Role, at int64) {
 func (c *Call) bind(r *Role) {
 	p, s, g := c.p, c.slot, getg()
 	c.g = uintptr(g)
-	goid, tid := p.off.goid(g), p.off.tid(g)
-	c.rec.Goid, c.rec.HandlerTID = goid, tid
-	store64(&s.Goid, goid)
-	s.TID = tid
-	store64(&s.G, uint64(c.g))
-	if c.number >= p.callSlots {
-		return
+	if o := p.off; o != nil {
+		goid, tid := o.goid(g), o.tid(g)
+		c.rec.Goid, c.rec.HandlerTID = goid, tid
+		s.TID = tid
+		store64(&s.Goid, goid)
 	}
-	if r != nil && r.g == c.g && r.entry != nil && atomic.LoadUint64(&r.entry.G) == uint64(c.g) {
+	store64(&s.G, uint64(c.g))
+	switch {
+	case c.number >= p.callSlots:
+	case r != nil && r.g == c.g && r.entry != nil && atomic.LoadUint64(&r.entry.G) == uint64(c.g):
 		c.entry, c.prev = r.entry, atomic.LoadUint32(&r.entry.Slot)
 		store32(&r.entry.Slot, c.number)
-		return
+	default:
+		c.entry, c.prev = p.bind(c.g, c.number)
 	}
-	c.entry, c.prev = p.bind(c.g, c.number)
 }
 
 // unbind ends what bind began.
