@@ -3,6 +3,7 @@ package rpcprof
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -57,7 +58,8 @@ func TestRegion(t *testing.T) {
 			t.Errorf("%s: %+v", names[rec.Method], rec)
 		}
 	}
-	if s := strings.Join(got, ", "); s != "region inner, region outer, region late" {
+	slices.Sort(got) // the goroutine may have been on several Ps, each with a ring of its own
+	if s := strings.Join(got, ", "); s != "region inner, region late, region outer" {
 		t.Errorf("regions %s", s)
 	}
 }

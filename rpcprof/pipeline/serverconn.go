@@ -41,9 +41,10 @@ func newServerConn(s *Server, nc net.Conn) *serverConn {
 func (c *serverConn) fail() {
 	c.once.Do(func() {
 		c.broken.Store(true)
-		c.cancel()
-		_ = c.nc.Close()
+		// The handlers last: what they say of their end is nobody's any more.
 		c.out.close()
+		_ = c.nc.Close()
+		c.cancel()
 	})
 }
 
