@@ -14,9 +14,19 @@ var (
 // clock for itself.
 func one(p *Profiler, m *Method, conn *Conn, q *Queue, w *Role) {
 	c := p.Begin(m, conn, 0)
+	arrived(c, q)
+	served(p, c, w)
+}
+
+// arrived is what a reader says of a call.
+func arrived(c *Call, q *Queue) {
 	c.Request(64, 0, 1, 0, 1)
 	c.Enqueue(q)
 	c.Trace(traceID, spanID)
+}
+
+// served is what a worker does with it that writes its reply itself.
+func served(p *Profiler, c *Call, w *Role) {
 	c.Start(w, 0)
 	c.Stamp(Handler)
 	c.Stamp(Handled)
@@ -24,7 +34,7 @@ func one(p *Profiler, m *Method, conn *Conn, q *Queue, w *Role) {
 	c.Stamp(Write)
 	sent := p.Now()
 	c.StampAt(Sent, sent)
-	c.Release(sent) // a worker that writes its reply itself
+	c.Release(sent)
 	c.End(OK)
 }
 
@@ -149,18 +159,8 @@ func BenchmarkRecord4096InFlight(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		c := ring[i%len(ring)]
-		c.Request(64, 0, 1, 0, 1)
-		c.Enqueue(q)
-		c.Trace(traceID, spanID)
-		c.Start(w, 0)
-		c.Stamp(Handler)
-		c.Stamp(Handled)
-		c.Reply(64)
-		c.Stamp(Write)
-		sent := p.Now()
-		c.StampAt(Sent, sent)
-		c.Release(sent)
-		c.End(OK)
+		arrived(c, q)
+		served(p, c, w)
 		ring[i%len(ring)] = p.Begin(m, conn, 0)
 	}
 }
@@ -173,20 +173,9 @@ func BenchmarkRecordHandedOver(b *testing.B) {
 	m, conn, q := p.Method("bench.Bench/Call"), p.Conn(nil), p.Queue()
 	handOver(b, func() *Call {
 		c := p.Begin(m, conn, 0)
-		c.Request(64, 0, 1, 0, 1)
-		c.Enqueue(q)
+		arrived(c, q)
 		return c
-	}, q.Worker, func(w *Role, c *Call) {
-		c.Start(w, 0)
-		c.Stamp(Handler)
-		c.Stamp(Handled)
-		c.Reply(64)
-		c.Stamp(Write)
-		sent := p.Now()
-		c.StampAt(Sent, sent)
-		c.Release(sent)
-		c.End(OK)
-	})
+	}, q.Worker, func(w *Role, c *Call) { served(p, c, w) })
 }
 
 func BenchmarkHandover(b *testing.B) {

@@ -70,9 +70,6 @@ func startClock() {
 	}
 }
 
-// stopClock leaves the counter alone from now on.
-func stopClock() { atomic.StoreUint32(&useTSC, 0) }
-
 // Now is the time of a stamp: CLOCK_MONOTONIC in nanoseconds, within 1 µs. It
 // costs little more than to read the time stamp counter, where that can be used.
 func Now() int64 {

@@ -19,13 +19,13 @@ type control struct {
 	trace *os.File // the last trace, until the next or the end
 }
 
-// newControl makes the control file, nil where that cannot be had.
-func newControl(seq uint32) *control {
+// newControl makes the control file.
+func newControl(seq uint32) (*control, error) {
 	w, err := segment.NewControl(seq)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return &control{w: w}
+	return &control{w: w}, nil
 }
 
 func (c *control) close() {

@@ -25,13 +25,6 @@ func newMinder(w *segment.Writer) *minder {
 	return &minder{seg: w, stop: make(chan struct{}), done: make(chan struct{})}
 }
 
-func (m *minder) start(control bool) {
-	if control {
-		m.control = newControl(m.seg.Header.Seq)
-	}
-	go m.run()
-}
-
 func (m *minder) run() {
 	defer close(m.done)
 	defer m.control.close()

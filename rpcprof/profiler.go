@@ -143,6 +143,13 @@ func New(cfg Config) *Profiler {
 		p.off = off
 		off.publish(h)
 	}
+	if !cfg.NoControl && !errors.Is(err, segment.ErrHeap) { // what is not shared cannot be asked either
+		var ctlErr error
+		if p.minder.control, ctlErr = newControl(h.Seq); ctlErr != nil {
+			w.Degrade("nothing can be asked for from outside: " + ctlErr.Error())
+			err = errors.Join(err, ctlErr)
+		}
+	}
 	h.CPUEvery = cpuEvery()
 	p.other[segment.Server] = p.Method("_other")
 	p.other[segment.Client] = p.Client("_other")
@@ -151,13 +158,14 @@ func New(cfg Config) *Profiler {
 	atomic.StoreInt64(&h.StartNS, Now())
 	p.err = err
 	p.enlist(true)
-	p.minder.start(!cfg.NoControl)
+	go p.minder.run()
 	return p
 }
 
 // Err says what is degraded, or is nil: no shared memory, so that nothing can be
-// attached, or no goroutine offsets, so that kernel events cannot be joined to
-// calls by goroutine. The Profiler records nevertheless.
+// attached; no goroutine offsets, so that kernel events cannot be joined to calls by
+// goroutine; no control file, so that nothing can be asked for from outside; or all,
+// by RPCPROF=off. But for that, the Profiler records nevertheless.
 func (p *Profiler) Err() error {
 	if p == nil {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rpcprof/toolkit/rpcprof/segment"
 )
@@ -132,9 +133,9 @@ func TestGo(t *testing.T) {
 	}
 	started <- true
 	<-done
-	for {
-		if slots, _ = r.Slots(); len(slots) == 1 {
-			break
+	for end := time.Now().Add(30 * time.Second); len(slots) != 1; slots, _ = r.Slots() {
+		if time.Now().After(end) {
+			t.Fatalf("%d slots in use after the goroutine has ended", len(slots))
 		}
 	}
 	rec := records(t, r, 1)[0]

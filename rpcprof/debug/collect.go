@@ -34,7 +34,6 @@ type seen struct {
 	uptime   time.Duration
 	windowed bool // calls that finished while it looked, not those before
 	service  string
-	capped   bool
 }
 
 // collect looks for a while, or at d of 0 back at what the rings still hold.
@@ -68,7 +67,6 @@ func collect(ctx context.Context, p *rpcprof.Profiler, d time.Duration, o Option
 	e.Add(src)
 	pr := profile.Join(e, profile.Options{SLONS: int64(o.SLO)})
 	s.fill(pr, e, r, &h, table)
-	s.capped = c.capped
 	if c.capped {
 		pr.Limits = append(pr.Limits, fmt.Sprintf("there were more than %d calls; those after are left out", maxCalls))
 	}
